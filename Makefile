@@ -46,7 +46,7 @@ planted: $(STAMP) ## bugs planted into the product, and how many seeds find each
 attacks: $(STAMP) ## hostile requests to a real broker beside a healthy client: a table of memory, processor time and the client's slowest answer
 	@$(BIN)/python -m pytest -q -s -p no:cacheprovider tests/attacks
 
-damage: $(STAMP) ## one flipped bit in each of PLACES=1000 copies of a data directory [SEED=n]: what a broker makes of it
+damage: $(STAMP) ## PLACES=1000 copies of a data directory, each damaged in one place [SEED=n]: what a broker, and a bookie of a cluster, makes of it
 	@PLACES=$(or $(PLACES),1000) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/damage
 
 promises: $(STAMP) ## real processes, native clients: SEEKS=500 of each kind of consumer under steady produce, CALLS=1000 cancelled at drawn steps

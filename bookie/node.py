@@ -10,7 +10,8 @@
 5. A bookie ends by itself after it was dismissed: its disk's cookie was deleted from the metadata, which says that the
    bookie was decommissioned, and no ledger needs it. From then on the bookie cannot register again. If the cookie is
    gone without that word, the metadata was damaged: the bookie serves on.
-6. A bookie whose store is an older copy of itself serves by the rule of `older_copy`, and says so.
+6. A bookie whose store is an older copy of itself serves by the rule of `older_copy`, and says so. The readable part of
+   a damaged store is such a copy.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.protocol import ERRORS, service_of
 from gnomon.bookie.registration import BOOKIES, COOKIES, DISMISSED, BookieRegistration
-from gnomon.bookie.storage.age import StoreAge
+from gnomon.bookie.storage.age import AGE_KEY, StoreAge
 from gnomon.bookie.storage.cookie import check_cookie
 from gnomon.bookie.storage.entry_store import DATABASES, EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector, owned_ledgers
@@ -42,7 +43,7 @@ from gnomon.metadata.presence import NotEntitled, Presence
 from gnomon.runtime.disk.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc.server import RpcServer
-from gnomon.runtime.world import DiskFull, Durability, Environment, World
+from gnomon.runtime.world import DiskFailed, DiskFull, Durability, Environment, World
 
 STATE_SECONDS: Final = 1.0
 """Interval at which the registration is updated with whether the disk is full."""
@@ -111,12 +112,7 @@ async def run_bookie(
         DiskFailed: the device failed a write.
     """
     with hold_directory(world.disk, settings.data_dir, DirectoryKind.BOOKIE):
-        environment = world.disk.open_environment(
-            settings.data_dir / FOLDER,
-            databases=DATABASES,
-            map_bytes=settings.map_bytes,
-            durability=settings.durability,
-        )
+        environment = _open_environment(world, settings, log)
         try:
             member = await check_cookie(metadata, environment, settings.name, world.random("bookie-cookie"))
             if member.lost is not None:
@@ -133,6 +129,26 @@ async def run_bookie(
             await _serve(world, metadata, settings, log, disk, owned, cluster, ready, stop)
         finally:
             environment.close()
+
+
+def _open_environment(world: World, settings: BookieNodeSettings, log: Logger) -> Environment:
+    """Opens the store. Of a damaged one, the records that can be read become an older copy."""
+    path = settings.data_dir / FOLDER
+
+    def opened() -> Environment:
+        return world.disk.open_environment(
+            path, databases=DATABASES, map_bytes=settings.map_bytes, durability=settings.durability
+        )
+
+    try:
+        return opened()
+    except DiskFailed as error:
+        if not world.disk.salvage(path, databases=DATABASES, omit=(AGE_KEY,)):
+            raise
+        log.error(
+            "store_salvaged", reason=str(error), next="it goes on with what can be read; the damaged file is kept"
+        )
+        return opened()
 
 
 class _CheckedDisk(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Awaitable, Callable
+from types import FrameType
 from typing import TypeVar
 
 import trio
@@ -38,3 +39,12 @@ async def _cancel_on_signal(
         task_status.started()
         async for _ in signals:
             scope.cancel()
+
+
+def interrupt_on_sigterm() -> None:
+    """Lets a SIGTERM interrupt a blocking command like a SIGINT."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

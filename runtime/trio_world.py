@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -16,6 +16,7 @@ import trio
 
 from gnomon.runtime.background import background
 from gnomon.runtime.disk.commit import CommitQueue, sync_directory
+from gnomon.runtime.disk.salvage import salvage
 from gnomon.runtime.loop.poller import AUTO, make_poller
 from gnomon.runtime.loop.sockets import SocketLoop
 from gnomon.runtime.world import Clock, DirectoryTaken, Disk, DiskSpace, Durability, Network, WorldError
@@ -79,6 +80,10 @@ class TrioDisk:
         )
         self._environments.append(environment)
         return environment
+
+    def salvage(self, path: Path, *, databases: Sequence[str], omit: Collection[bytes]) -> bool:
+        """See `Disk.salvage`."""
+        return salvage(path, databases=databases, omit=omit)
 
     def read_file(self, path: Path) -> bytes | None:
         """See `Disk.read_file`."""

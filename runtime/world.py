@@ -13,7 +13,7 @@ time). A node is built from a world and settings alone, so the same code runs in
 from __future__ import annotations
 
 import random  # noqa: TID251 - only the type, for all modules that receive a stream
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -243,6 +243,18 @@ class Disk(Protocol):
         self, path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability
     ) -> Environment:
         """Opens or creates the LMDB environment at the folder `path` with these named databases."""
+
+    def salvage(self, path: Path, *, databases: Sequence[str], omit: Collection[bytes]) -> bool:
+        """Replaces a damaged environment, which is not open, by one of the records that can be read.
+
+        The new one may lack records, and may have older versions of records.
+
+        Args:
+            omit: keys of records that the new one does not get.
+
+        Returns:
+            Whether it was replaced.
+        """
 
     def read_file(self, path: Path) -> bytes | None:
         """A small file's content, None when absent."""

@@ -29,7 +29,8 @@ from gnomon.runtime.world import Clock, DiskFull, Environment, Freeing
 GROW_SECONDS: Final = 60.0
 """An older copy that was made in the same run is seen if the store grew older since."""
 
-_AGE: Final = b"age"
+AGE_KEY: Final = b"age"
+"""The record without which a store is an older copy."""
 _SEEN: Final = b"seen"
 _NUMBER: Final = struct.Struct(">Q")
 
@@ -64,7 +65,7 @@ class StoreAge:
         self._states: Any = environment.databases[STATES]
         self._bookie = bookie
         self._disk = disk
-        self._age = self._stored(_AGE)
+        self._age = self._stored(AGE_KEY)
         self._seen = max(self._stored(_SEEN), self._newest_ledger())
 
     def _stored(self, key: bytes) -> int:
@@ -129,7 +130,7 @@ class StoreAge:
             MetadataError, DiskFull, DiskFailed: the store may have grown older, and the metadata may not know it.
         """
         self._age += 1
-        await self._store(_AGE, self._age)
+        await self._store(AGE_KEY, self._age)
         # A bookie that was dismissed meanwhile must not leave an age: the next disk of its name would be an older copy.
         member = Compare(COOKIES + self._bookie, KeyField.CREATE_REVISION, self._disk)
         put = Put(AGES + self._bookie, _NUMBER.pack(self._age))

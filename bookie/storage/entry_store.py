@@ -46,6 +46,7 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, SessionId
 from gnomon.bookie.storage import removal
 from gnomon.bookie.storage.add_queue import AddQueue
+from gnomon.bookie.storage.damaged_entries import DamagedEntries
 from gnomon.bookie.storage.older_copy import OlderCopy
 from gnomon.bookie.storage.received_copies import put_copies
 from gnomon.bookie.storage.store_view import StoreView, end_of
@@ -89,6 +90,7 @@ class EntryStore:
         self._owned: Collection[LedgerId] = ()
         self._owned_as_of = Revision(0)
         self._leaving = False
+        self.damaged = DamagedEntries()
         self.adds = AddQueue(environment, self._entries, self._states, clock, on_group)
         """Adds and promises on their way to disk."""
 
@@ -213,10 +215,13 @@ class EntryStore:
         if refusal is not None:
             self._refuse(refusal, done)
             return
-        self.adds.after(
-            lambda transaction: put_copies(transaction, self._entries, ledger, copies, written_by),
-            lambda problem, error: done(None, error or problem),
-        )
+
+        def stored(problem: StoreError | None, error: StoreError | None) -> None:
+            if error is None and problem is None:
+                self.damaged.replaced(ledger, [entry for entry, _ in copies])
+            done(None, error or problem)
+
+        self.adds.after(lambda transaction: put_copies(transaction, self._entries, ledger, copies, written_by), stored)
 
     def _refuse(self, refusal: StoreError, done: Callable[[None, StoreError | None], None]) -> None:
         """Answers after all requests accepted before."""
@@ -306,7 +311,7 @@ class EntryStore:
 
     def view(self) -> StoreView:
         """A consistent view for a `with` block that does not await; payloads are valid inside the block only."""
-        return StoreView(self._environment.read(), self._entries, self.why_absent)
+        return StoreView(self._environment.read(), self._entries, self.why_absent, self.damaged)
 
     def why_absent(self, ledger: LedgerId, entry: EntryId) -> LedgerError:
         """The error for an entry that a view does not have."""
@@ -369,6 +374,7 @@ class EntryStore:
             DiskFull, DiskFailed: as from a commit.
         """
         self._state(ledger).promised = SESSION_MAX
+        self.damaged.forget(ledger)
         await self.shrink(ledger, ENTRY_MAX)
 
     async def remove(self, ledger: LedgerId) -> int:

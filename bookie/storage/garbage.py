@@ -6,10 +6,12 @@
 3. Data to remove is marked durably first (`removal`), so after a crash the next collection continues.
 4. Entries are removed in chunks: adds run between two chunks. Ledgers are checked some at a time: other tasks run in
    between.
+5. Ledgers of which the store has found damaged entries are reported to the auditor, if other bookies have copies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
@@ -17,6 +19,7 @@ import trio
 
 from gnomon.bookie.errors import UnreadableRecord
 from gnomon.bookie.ids import LedgerId
+from gnomon.bookie.missing_report import missing_report
 from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, decode_record
 from gnomon.bookie.storage.age import OlderMetadata, Trust
 from gnomon.bookie.storage.entry_store import EntryStore
@@ -94,12 +97,22 @@ class GarbageCollector:
                     await trio.lowlevel.checkpoint()
                 if ledger in owned:
                     await self._shrink(ledger, owned[ledger])
+            await self._report_damaged(owned)
             self._seen = {ledger: self._seen[ledger] for ledger in stored if ledger in self._seen and ledger in owned}
             entries = 0
             for ledger in self._store.given_up():
                 entries += await self._store.remove(ledger)
             self.total = Collected(self.total.ledgers + len(dropped), self.total.entries + entries)
             return Collected(len(dropped), entries)
+
+    async def _report_damaged(self, owned: Mapping[LedgerId, KeyValue]) -> None:
+        damaged = self._store.damaged
+        for ledger in damaged.unreported:
+            item = owned.get(ledger)
+            with suppress(UnreadableRecord):
+                if item is not None and decode_record(item.value).quorum.ensemble_size > 1:
+                    await self._metadata.txn((), (missing_report(ledger, item.key.removeprefix(LEDGERS)),))
+            damaged.reported(ledger)
 
     async def _shrink(self, ledger: LedgerId, item: KeyValue) -> None:
         if self._seen.get(ledger) != item.mod_revision:

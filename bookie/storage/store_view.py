@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Any
 
 from gnomon.bookie.entry import StoredEntry, decode_entry, session_of, verify_entry
-from gnomon.bookie.errors import EntryUnknown, LedgerError, NoSuchEntry
+from gnomon.bookie.errors import DigestMismatch, EntryUnknown, LedgerError, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY, EntryId, LedgerId, SessionId
+from gnomon.bookie.storage.damaged_entries import DamagedEntries
 from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.runtime.disk.commit import PAGE_ERRORS
 
@@ -19,15 +20,16 @@ _pack_key = ENTRY_KEY.pack
 class StoreView:
     """One read transaction over the store."""
 
-    __slots__ = ("_entries", "_get", "_read", "_transaction", "_why_absent")
+    __slots__ = ("_damaged", "_entries", "_get", "_read", "_transaction", "_why_absent")
 
     def __init__(
         self,
         read: AbstractContextManager[Any],
         entries: Any,
         why_absent: Callable[[LedgerId, EntryId], LedgerError],
+        damaged: DamagedEntries,
     ) -> None:
-        self._read, self._entries, self._why_absent = read, entries, why_absent
+        self._read, self._entries, self._why_absent, self._damaged = read, entries, why_absent, damaged
 
     def __enter__(self) -> StoreView:
         self._transaction = self._read.__enter__()
@@ -47,7 +49,11 @@ class StoreView:
         """
         value = self._found(ledger, entry)
         if value is not None:
-            stored = decode_entry(ledger, entry, value)
+            try:
+                stored = decode_entry(ledger, entry, value)
+            except DigestMismatch:
+                self._damaged.found(ledger, entry)
+                raise
             if stored.session >= minimum_session:
                 return stored
         raise self._why_absent(ledger, entry)
@@ -56,6 +62,7 @@ class StoreView:
         try:
             value: memoryview | None = self._get(_pack_key(ledger, entry), None, self._entries)
         except PAGE_ERRORS as error:
+            self._damaged.found(ledger, entry)
             raise EntryUnknown(ledger, entry, f"a page of this bookie's file is damaged ({error})") from error
         return value
 
@@ -91,7 +98,11 @@ class StoreView:
     def present(
         self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: SessionId
     ) -> list[tuple[EntryId, EntryId]]:
-        """The runs (from, to inclusive) of entries here among `first` to `last`; their payloads are not read."""
+        """The runs (from, to inclusive) of entries here among `first` to `last`, without those known to be damaged.
+
+        Their payloads are not read.
+        """
+        damaged = self._damaged.of(ledger)
         runs: list[tuple[EntryId, EntryId]] = []
         start = end = first  # the current run, `end` exclusive
         with self._transaction.cursor(db=self._entries) as cursor:
@@ -99,7 +110,7 @@ class StoreView:
                 at_ledger, entry = ENTRY_KEY.unpack(key)
                 if at_ledger != ledger or entry > last:
                     break
-                if session_of(value) < minimum_session:
+                if session_of(value) < minimum_session or entry in damaged:
                     continue
                 if entry != end:
                     if start < end:
@@ -114,7 +125,11 @@ class StoreView:
         """The payload of `entry`, as `entry` returns it; valid inside the block only."""
         value = self._found(ledger, entry)
         if value is not None:
-            session, _, _, payload = verify_entry(ledger, entry, value)
+            try:
+                session, _, _, payload = verify_entry(ledger, entry, value)
+            except DigestMismatch:
+                self._damaged.found(ledger, entry)
+                raise
             if session >= minimum_session:
                 return payload
         raise self._why_absent(ledger, entry)

@@ -29,10 +29,9 @@ from gnomon.broker.authorization.admin_table import AdminRoute
 from gnomon.broker.authorization.authorizer import Access
 from gnomon.broker.authorization.operation import Operation
 from gnomon.broker.configs.broker_configs import BrokerConfigs
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.storage import Storage
-from gnomon.broker.topics.cast import BROKER_DEFAULT, shadows_known
+from gnomon.broker.topics.cast import BROKER_DEFAULT, SHADOW_SOURCE, shadows_known
 from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics

@@ -20,8 +20,6 @@ from gnomon.wire.kafka.compression import Codec
 LONG_MAX = (1 << 63) - 1
 
 MIN_COPIES = "min.insync.replicas"
-SHADOW_SOURCE = "gnomon.shadow.source"
-"""The source of a shadow: described with its configs, and given when it is created (`broker.topics.cast`)."""
 HOLD = "gnomon.retention.hold"
 HOLD_SUBSCRIPTIONS, HOLD_NONE = "subscriptions", "none"
 BACKLOG_BYTES = "gnomon.backlog.quota.bytes"

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from gnomon.broker.configs.broker_configs import BROKER_CONFIGS, BrokerConfigs, ConfigValue, check_broker_config
 from gnomon.broker.configs.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig
 from gnomon.broker.configs.stored_configs import StoredConfigs
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE, TOPIC_CONFIGS, check_topic_configs
+from gnomon.broker.configs.topic_configs import TOPIC_CONFIGS, check_topic_configs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connections.request import Handler, Request
-from gnomon.broker.topics.cast import described_source
+from gnomon.broker.topics.cast import SHADOW_SOURCE, described_source
 from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics

@@ -10,12 +10,12 @@ from gnomon.broker.authorization.authorizer import Access
 from gnomon.broker.authorization.operation import Operation
 from gnomon.broker.authorization.operation import topic as topic_resource
 from gnomon.broker.configs.broker_configs import BrokerConfigs
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE, TOPIC_CONFIGS
+from gnomon.broker.configs.topic_configs import TOPIC_CONFIGS
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.storage import Storage
-from gnomon.broker.topics.cast import BROKER_DEFAULT, described_source, source_name
+from gnomon.broker.topics.cast import BROKER_DEFAULT, SHADOW_SOURCE, described_source, source_name
 from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gnomon.broker.configs.config_key import ConfigKey, ConfigSource, ConfigType
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.topics.topic_image import TopicImage
 from gnomon.log.subscription_keys import hold_key
@@ -26,6 +25,7 @@ from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, Operat
 from gnomon.metadata.follower import Follower
 from gnomon.wire.kafka.errors import ErrorCode
 
+SHADOW_SOURCE = "gnomon.shadow.source"
 SHADOW_SOURCE_KEY = ConfigKey(
     SHADOW_SOURCE,
     ConfigType.STRING,

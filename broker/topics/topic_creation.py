@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from gnomon.broker.configs.broker_configs import BrokerConfigs
 from gnomon.broker.configs.config_key import InvalidConfig
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE, check_topic_configs
+from gnomon.broker.configs.topic_configs import check_topic_configs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.storage import Storage
-from gnomon.broker.topics.cast import BROKER_DEFAULT, Change, as_shadow, creation
+from gnomon.broker.topics.cast import BROKER_DEFAULT, SHADOW_SOURCE, Change, as_shadow, creation
 from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import INTERNAL_TOPICS, Topic, deleted_key, topic_key

@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from gnomon.cli.bench.measured_load import MeasuredLoad
 from gnomon.cli.exit import Failure, kafka_failure
-from gnomon.cli.interrupt import interrupt_on_sigterm
 from gnomon.cli.kafka.kafka_client import ANSWER_SECONDS, answer, client_config, connect, describe_topic, kafka_errors
 from gnomon.cli.options import Seconds, bootstrap_option
 from gnomon.cli.output import note, output_option, show_record
+from gnomon.cli.signals import interrupt_on_sigterm
 
 RECORDS_MAX = 100_000_000
 RECORD_BYTES_MAX = 1_000_000

@@ -12,7 +12,6 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from gnomon.cli.exit import Failure, kafka_failure
-from gnomon.cli.interrupt import interrupt_on_sigterm
 from gnomon.cli.kafka.kafka_client import (
     ANSWER_SECONDS,
     EARLIEST,
@@ -29,6 +28,7 @@ from gnomon.cli.kafka.position import AtOffset, AtTime, LogEdge, Position, edge_
 from gnomon.cli.kafka.reading import ReadingBounds, newest
 from gnomon.cli.kafka.record_format import Form, format_given, format_names
 from gnomon.cli.options import COUNT, PARTITION, SECONDS_MAX, TEXT, TOPIC, Seconds, bootstrap_option
+from gnomon.cli.signals import interrupt_on_sigterm
 from gnomon.cli.streams import check_reader, writes_output
 
 POLL_SECONDS = 0.1

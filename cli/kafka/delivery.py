@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from gnomon.broker.configs.topic_configs import BACKLOG_BYTES, BACKLOG_MS, SHADOW_SOURCE
+from gnomon.broker.configs.topic_configs import BACKLOG_BYTES, BACKLOG_MS
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Failure
 from gnomon.cli.kafka.kafka_client import topic_configs
 from gnomon.cli.kafka.record_lines import NewRecord

@@ -18,7 +18,7 @@ import click
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Exit, Failure, kafka_failure
 from gnomon.cli.options import BOOTSTRAP_VARIABLE
 from gnomon.cli.output import note

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.kafka.kafka_client import ANSWER_SECONDS, answer, kafka_errors
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Failure
 from gnomon.cli.kafka.attempts import Attempt, Results, finish
 from gnomon.cli.kafka.config_names import config_suggestions
@@ -29,6 +29,7 @@ from gnomon.cli.kafka.kafka_client import (
     source_of,
 )
 from gnomon.cli.kafka.known_names import config_names, topic_names
+from gnomon.cli.kafka.replication import replication_of
 from gnomon.cli.kafka.shadow_sources import all_topics, shadow_sources, shadows_of
 from gnomon.cli.kafka.topic_description import topic_id, topic_record
 from gnomon.cli.names.suggestion import CommandGroup
@@ -182,8 +183,6 @@ def describe(names: tuple[str, ...], all_configs: bool, bootstrap: str, output: 
 @output_option
 def stats(name: str, native: str, output: str) -> None:
     """Show the replication lag of each shadow of the topic NAME."""
-    from gnomon.cli.kafka.replication import replication_of  # imports Trio, which no other command here needs
-
     show_list(replication_of(name, native), STATS, output)
 
 

@@ -8,13 +8,16 @@ The layout is that of LMDB 0.9 on 64-bit machines: https://git.openldap.org/open
 3. The two meta pages are those of two transactions in a row: otherwise the older one could pass for the newer one.
 4. Pages are read level by level, so that a bounded check finds damage that hides many records first.
 5. A check raises nothing but `DamagedPage`, whatever the bytes are.
+6. `readable_records` passes over damaged pages and all below them. A record that it yields may be older than the store:
+   a damaged reference may lead to a page that was freed.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import Enum
 from itertools import pairwise
 from struct import Struct, error, unpack_from
@@ -53,8 +56,9 @@ class _Kind(Enum):
 class _Tree:
     """One tree, and the pages and entries of it that were found."""
 
-    def __init__(self, kind: _Kind, fields: tuple[int, ...]) -> None:
+    def __init__(self, kind: _Kind, fields: tuple[int, ...], name: bytes = b"") -> None:
         self.kind = kind
+        self.name = name
         self.declared = fields[3:7]
         """Branch pages, leaf pages, overflow pages, entries."""
         self.root = fields[7]
@@ -72,21 +76,11 @@ def _read_meta(read: Callable[[int, int], bytes]) -> _Meta:
     found: dict[int, _Meta] = {}
     page_bytes = 0
     for number in range(2):
-        page = read(number * page_bytes, 256)
-        try:
-            magic, version, _, _ = _META.unpack_from(page, _HEADER_BYTES)
-            free = _TREE.unpack_from(page, _HEADER_BYTES + _META.size)
-            main = _TREE.unpack_from(page, _HEADER_BYTES + _META.size + _TREE.size)
-            last_page, transaction = _META_END.unpack_from(page, _HEADER_BYTES + _META.size + 2 * _TREE.size)
-        except error:
-            raise DamagedPage("it has no two pages that describe it") from None
-        own_number, _, flags, _, _ = _HEADER.unpack_from(page)
-        if magic != _MAGIC or version != 1 or own_number != number or not flags & _META_PAGE:
-            raise DamagedPage(f"page {number} does not describe a store")
-        if free[0] not in _PAGE_SIZES or page_bytes not in (0, free[0]):
-            raise DamagedPage(f"page {number} has a page size of {free[0]}")
-        page_bytes = free[0]
-        found[transaction] = _Meta(page_bytes, last_page, free, main)
+        transaction, meta = _one_meta(read, number, page_bytes)
+        if page_bytes not in (0, meta.page_bytes):
+            raise DamagedPage(f"page {number} has a page size of {meta.page_bytes}")
+        page_bytes = meta.page_bytes
+        found[transaction] = meta
         if transaction and transaction % 2 != number:
             raise DamagedPage(f"page {number} is of transaction {transaction}")
     newest, oldest = max(found), min(found)
@@ -97,6 +91,35 @@ def _read_meta(read: Callable[[int, int], bytes]) -> _Meta:
         if freed != transaction and (freed or transaction > _FREES_NOTHING_MAX):
             raise DamagedPage(f"a page of transaction {transaction} lists the free pages of transaction {freed}")
     return found[newest]
+
+
+def _one_meta(read: Callable[[int, int], bytes], number: int, page_bytes: int) -> tuple[int, _Meta]:
+    """The transaction of a meta page, and what the page says."""
+    page = read(number * page_bytes, 256)
+    try:
+        magic, version, _, _ = _META.unpack_from(page, _HEADER_BYTES)
+        free = _TREE.unpack_from(page, _HEADER_BYTES + _META.size)
+        main = _TREE.unpack_from(page, _HEADER_BYTES + _META.size + _TREE.size)
+        last_page, transaction = _META_END.unpack_from(page, _HEADER_BYTES + _META.size + 2 * _TREE.size)
+    except error:
+        raise DamagedPage("it has no two pages that describe it") from None
+    own_number, _, flags, _, _ = _HEADER.unpack_from(page)
+    if magic != _MAGIC or version != 1 or own_number != number or not flags & _META_PAGE:
+        raise DamagedPage(f"page {number} does not describe a store")
+    if free[0] not in _PAGE_SIZES:
+        raise DamagedPage(f"page {number} has a page size of {free[0]}")
+    return transaction, _Meta(free[0], last_page, free, main)
+
+
+def _readable_metas(read: Callable[[int, int], bytes]) -> list[_Meta]:
+    """The meta pages that are not damaged, the older one first."""
+    found: dict[int, _Meta] = {}
+    for number in range(2):
+        for page_bytes in sorted(_PAGE_SIZES) if number else (0,):
+            with suppress(DamagedPage):
+                transaction, meta = _one_meta(read, number, page_bytes)
+                found[transaction] = meta
+    return [found[transaction] for transaction in sorted(found)]
 
 
 def _last_freed(read: Callable[[int, int], bytes], meta: _Meta) -> int:
@@ -130,15 +153,24 @@ def check_pages(read: Callable[[int, int], bytes], *, pages_max: float = math.in
     Raises:
         DamagedPage: one of them is damaged.
     """
-    return _Walk(read).check(pages_max)
+    return _Walk(read, _read_meta(read)).check(pages_max)
+
+
+def readable_records(read: Callable[[int, int], bytes]) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """The records that can be read, each as the name of its database, key and value; see invariant 6.
+
+    They are those of the last two transactions, whose newer records come last: a damaged page may be one of the last.
+    """
+    for meta in _readable_metas(read):
+        yield from _Walk(read, meta).records()
 
 
 class _Walk:
     """One check of a file."""
 
-    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+    def __init__(self, read: Callable[[int, int], bytes], meta: _Meta) -> None:
         self._read = read
-        self._meta = _read_meta(read)
+        self._meta = meta
         self._trees = [_Tree(_Kind.FREE, self._meta.free), _Tree(_Kind.MAIN, self._meta.main)]
         self._waiting = deque((tree.root, tree) for tree in self._trees)
         self._used: set[int] = {0, 1}
@@ -165,6 +197,33 @@ class _Walk:
             if not self._used.isdisjoint(pages):
                 raise DamagedPage("the list of free pages names a page that is used")
         return checked
+
+    def records(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """See `readable_records`."""
+        while self._waiting:
+            number, tree = self._waiting.popleft()
+            if number == _NO_PAGE or tree.kind is _Kind.FREE:
+                continue
+            try:
+                self._use(number, 1, f"a {tree.kind.name} tree")
+                self._check_page(number, tree)
+            except (DamagedPage, error):
+                continue
+            if tree.kind is _Kind.DATABASE:
+                yield from self._records_of(number, tree)
+
+    def _records_of(self, number: int, tree: _Tree) -> Iterator[tuple[bytes, bytes, bytes]]:
+        page_bytes = self._meta.page_bytes
+        page = self._read(number * page_bytes, page_bytes)
+        _, _, kind, lower, _ = _HEADER.unpack_from(page)
+        for at in unpack_from(f"<{(lower - _HEADER_BYTES) // 2}H", page, _HEADER_BYTES) if kind & _LEAF else ():
+            low, high, flags, key_bytes = _NODE.unpack_from(page, at)
+            start, size = at + _NODE.size + key_bytes, low | high << 16
+            value = page[start : start + size]
+            if flags & _BIG_DATA:
+                value = self._read(_BIG.unpack_from(page, start)[0] * page_bytes + _HEADER_BYTES, size)
+            if len(value) == size:
+                yield tree.name, page[at + _NODE.size : start], value
 
     def _use(self, first: int, count: int, what: str) -> None:
         if not 2 <= first <= first + count - 1 <= self._meta.last_page:
@@ -206,9 +265,9 @@ class _Walk:
             if branch:
                 self._waiting.append((low | high << 16 | node_flags << 32, tree))
             else:
-                self._check_value(number, page, start + key_bytes, low | high << 16, node_flags, tree)
+                self._check_value(number, page, key, start + key_bytes, low | high << 16, node_flags, tree)
 
-    def _check_value(self, number: int, page: bytes, at: int, size: int, flags: int, tree: _Tree) -> None:
+    def _check_value(self, number: int, page: bytes, key: bytes, at: int, size: int, flags: int, tree: _Tree) -> None:
         value = page[at : at + size]
         if flags & _BIG_DATA:
             (first,) = _BIG.unpack_from(page, at)
@@ -227,14 +286,14 @@ class _Walk:
         elif at + size > self._meta.page_bytes:
             raise DamagedPage(f"page {number} has a value that ends outside of it")
         if tree.kind is _Kind.MAIN:
-            self._add_database(number, value, flags)
+            self._add_database(number, key, value, flags)
         elif tree.kind is _Kind.FREE:
             self._add_free(number, value)
 
-    def _add_database(self, number: int, value: bytes, flags: int) -> None:
+    def _add_database(self, number: int, name: bytes, value: bytes, flags: int) -> None:
         if not flags & _TREE_DATA or len(value) != _TREE.size:
             raise DamagedPage(f"page {number} names something that is no database")
-        tree = _Tree(_Kind.DATABASE, _TREE.unpack(value))
+        tree = _Tree(_Kind.DATABASE, _TREE.unpack(value), name)
         self._trees.append(tree)
         self._waiting.append((tree.root, tree))
 

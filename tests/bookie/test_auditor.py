@@ -12,12 +12,16 @@ from numbered_entries import fill
 from turns import turns_during
 from with_cluster import with_cluster
 
-from gnomon.bookie.ids import BookieId, EntryId, SessionId
+from gnomon.bookie.errors import DigestMismatch
+from gnomon.bookie.ids import ANY_SESSION, BookieId, EntryId, SessionId
 from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.bookie.missing_report import MISSING, missing_report
+from gnomon.bookie.node import FOLDER
 from gnomon.bookie.record import ledger_key
 from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING
 from gnomon.bookie.repair.auditor import ELECTION, Auditor, AuditSettings
+from gnomon.bookie.storage.entry_store import ENTRIES
+from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnResult
 from gnomon.runtime.world import WorldError
 from gnomon.testing.simulation.simulation import Simulation, simulate
@@ -315,5 +319,28 @@ def test_a_sealed_ledger_is_repaired_at_a_bookie_that_a_claimer_fenced_before_it
 
         await audited(client, settled)
         assert set(map(len, (await copies_of(client, "ledger")).values())) == {3}
+
+    with_cluster(work, bookies=3)
+
+
+def test_an_entry_that_a_read_finds_damaged_is_copied_again_from_another_bookie() -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        await fill(ledger, 5)
+        name = BookieId("bookie-2")
+        machine = cluster.bookies[name]
+        machine.disk.flip_bit(cluster.data(name) / FOLDER, ENTRIES, ENTRY_KEY.pack(ledger.id, 3))
+        bookie = client.bookies.get(name)
+        assert bookie is not None
+        with pytest.raises(DigestMismatch):
+            await bookie.read(ledger.id, EntryId(3), ANY_SESSION)
+        assert await bookie.present(ledger.id, EntryId(0), EntryId(9), ANY_SESSION) == [(0, 2), (4, 4)]
+
+        async def settled(auditor: Auditor) -> bool:
+            return auditor.totals.reports_settled == 1
+
+        await audited(client, settled)
+        assert (await bookie.read(ledger.id, EntryId(3), ANY_SESSION)).payload == b"entry 3"
+        assert await bookie.present(ledger.id, EntryId(0), EntryId(9), ANY_SESSION) == [(0, 4)]
 
     with_cluster(work, bookies=3)

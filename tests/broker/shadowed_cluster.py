@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
 from gnomon.broker.replication.stats import ReplicationStats
 from gnomon.broker.shadow.image import SourceImage
 from gnomon.broker.shadow.partition import ShadowPartition
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.runtime.settings.settings import ShadowReplicationSettings
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster

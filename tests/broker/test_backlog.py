@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from native_calls import FLUSHED_SECONDS, delete_records, native, read, values
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
 from gnomon.broker.retention.backlog import LOOK_SECONDS
 from gnomon.broker.retention.backlog_size import Stretch, bytes_from, offset_for_bytes
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.client.client import NativeClient, connect
 from gnomon.client.consumer import Consumer
 from gnomon.client.errors import RecordsMissed

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from native_calls import native, read
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
 from gnomon.broker.subscriptions.positions.hold import read_hold
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.client.client import NativeClient, connect
 from gnomon.client.consumer import Consumer
 from gnomon.client.errors import RecordsMissed

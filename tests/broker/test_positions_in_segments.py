@@ -10,12 +10,12 @@ import pytest
 from native_calls import native, read
 
 from gnomon.bookie.errors import NotEnoughBookies
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
 from gnomon.broker.retention.backlog import LOOK_SECONDS
 from gnomon.broker.retention.retention import Holds
 from gnomon.broker.subscriptions.positions import hold, stores
 from gnomon.broker.subscriptions.positions.hold import Holder
 from gnomon.broker.subscriptions.positions.store import Position, SubscriptionsStore
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.client.client import NativeClient, connect
 from gnomon.client.errors import RecordsMissed
 from gnomon.runtime.settings.settings import SubscriptionsSettings

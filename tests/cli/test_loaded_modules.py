@@ -1,5 +1,4 @@
-"""Bookies and the metadata service load no module of the broker: neither when they are imported nor when they serve.
-Commands that are Kafka clients load no Trio, which would take most of their time to start."""
+"""Bookies and the metadata service load no module of the broker: neither when they are imported nor when they serve."""
 
 from __future__ import annotations
 
@@ -31,13 +30,6 @@ def test_importing_the_command_loads_no_module_of_the_broker(command: str) -> No
 
 def test_importing_the_command_of_a_broker_loads_modules_of_the_broker() -> None:
     assert "gnomon.broker.broker" in imported_by("gnomon.cli.broker")
-
-
-@pytest.mark.parametrize("module", ["kafka.topic", "kafka.group", "kafka.produce", "kafka.consume", "bench.bench"])
-def test_the_commands_that_are_kafka_clients_start_without_trio(module: str) -> None:
-    script = f"import sys\nsys.modules['trio'] = None\nimport gnomon.cli.{module}"
-    done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_serving_bookie_and_metadata_service_have_loaded_no_module_of_the_broker(

@@ -1,4 +1,4 @@
-"""Hostile requests, sent to a broker in a process of its own beside a healthy client: `make attacks`."""
+"""Damaged stores, and what a broker or a bookie in a process of its own makes of them: `make damage`."""
 
 from __future__ import annotations
 

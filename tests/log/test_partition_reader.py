@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledgers.ledgers import Ledgers, connect_ledgers
 from gnomon.bookie.record import ledger_key
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.log.chains import PARTITIONS, ledgers_prefix
 from gnomon.log.entry import NO_ABORT, EntryKind, LeaderEpoch, Offset, UnknownEntry, pack_header
 from gnomon.log.partition_reader import NoSuchPartition, OffsetNotInLog, PartitionReader, open_partition

@@ -20,7 +20,7 @@ import os
 import random
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -182,6 +182,11 @@ class SimulatedDisk:
         )
         self._machine.environments[path] = environment
         return environment
+
+    def salvage(self, path: Path, *, databases: Sequence[str], omit: Collection[bytes]) -> bool:
+        """See `Disk.salvage`: no page of a simulated store is damaged."""
+        self._process.check()
+        return False
 
     def read_file(self, path: Path) -> bytes | None:
         """See `Disk.read_file`."""

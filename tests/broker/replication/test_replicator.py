@@ -6,8 +6,8 @@ from functools import partial
 
 from shadowed_cluster import Shadowed, run
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
 from gnomon.broker.replication.shadow_replication import LARGE_PACE_SECONDS, PACE_SECONDS, TRAILING_SECONDS
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.records import Record, build_batch
 

@@ -8,8 +8,7 @@ from uuid import UUID
 import msgpack
 from topic_calls import TOPIC, batch, cast, delete, described, grow, image, replace_configs, shadows, topic_metadata
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
-from gnomon.broker.topics.cast import as_shadow
+from gnomon.broker.topics.cast import SHADOW_SOURCE, as_shadow
 from gnomon.log.topic import SourceRef, Topic, topic_key
 from gnomon.metadata.client import KeyValue, Revision
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker

@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 from topic_calls import image
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.subscriptions.positions.record import SubscriberRecord
 from gnomon.broker.subscriptions.positions.store import Position
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.log.subscription_keys import reader_key, subscriptions_prefix
 from gnomon.log.topic import SourceRef, Topic, shadows_key, topic_key

@@ -13,10 +13,10 @@ from cluster_calls import behind, on_one_partition
 from topic_calls import batch, cast, delete, image, shadows, topic_metadata
 
 from gnomon.broker.broker import Broker
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.subscriptions.positions.record import SubscriberRecord
 from gnomon.broker.subscriptions.positions.store import Position
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.log.subscription_keys import hold_key, reader_key, subscriber_of_key, subscriptions_prefix
 from gnomon.log.topic import SourceRef, Topic, shadows_key, topic_key
 from gnomon.metadata.client import Compare, Delete, Metadata, Operation, Put, TxnResult

@@ -9,12 +9,12 @@ import pytest
 import trio
 
 from gnomon.bookie.ledgers.catalog import Bookies, EntryId, LocalViews, SessionId, read_from_memory
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.replication.source_opener import OPENING_MAX
 from gnomon.broker.shadow.image import RefusedEntry, ReplicatedEntry
 from gnomon.broker.shadow.partition import ShadowPartition
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.log.entry import Offset
 from gnomon.log.segment import Segment
 from gnomon.testing.simulation.simulation import Simulation, simulate

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from etcd_needed import etcd_or_skip
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.log.topic import Topic, topic_key
 from gnomon.testing.daemon import Daemon
 from gnomon.testing.etcd_server import EtcdServer

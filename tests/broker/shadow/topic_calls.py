@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gnomon.broker.configs.topic_configs import SHADOW_SOURCE
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.log.topic import Topic
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gnomon.cli import bookie_members
-from gnomon.cli.kafka import kafka_client, replication
+from gnomon.cli.kafka import kafka_client, topic
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -24,7 +24,7 @@ def asked(inside: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         raise Asked(address)
 
     monkeypatch.setattr(kafka_client, "reach", refuse)
-    monkeypatch.setattr(replication, "replication_of", lambda _name, native: refuse(native))
+    monkeypatch.setattr(topic, "replication_of", lambda _name, native: refuse(native))
     monkeypatch.setattr(bookie_members, "in_cluster", lambda settings, _work: refuse(settings.cluster.metadata))
 
     def run(*arguments: str, **variables: str) -> str:
