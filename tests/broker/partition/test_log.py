@@ -448,6 +448,25 @@ def test_a_timestamp_that_is_refused_is_named(at: int, settings_given: dict[str,
     assert refusal.value.error_code == ErrorCode.INVALID_TIMESTAMP
 
 
+def test_entries_are_counted_from_the_last_snapshot_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_PER_PRODUCER", 1)
+    ledger = _Ledger(_log())
+    ledger.append(_batch(producer=9))
+    ledger.log.begin_segment()
+    ledger.entries.clear()
+    for sequence in (1, 2):
+        ledger.append(_batch(producer=9, sequence=sequence))
+        assert not ledger.reopened().snapshot_due()
+    ledger.append(_batch(producer=9, sequence=3))
+    assert len(list(ledger.snapshots())) == 1
+    assert ledger.reopened().snapshot_due()
+
+
+def test_an_empty_segment_has_no_youngest_record() -> None:
+    assert _log().segment_youngest_ms == -1
+
+
 def test_a_new_segment_begins_with_a_snapshot_if_and_only_if_a_producer_is_known() -> None:
     log = _log()
     assert not log.snapshot_due()

@@ -274,6 +274,7 @@ def test_a_batch_that_was_refused_as_it_was_sent_is_awaited_until_it_is_appended
     records = build_batch([Record(0, 0, None, b"v")], base_timestamp=0, **sender)
     producers.awaited.refused_batch(memoryview(records), 10)
     producers.awaited.refused(8, 0, 5, 10)
+    producers.expire(10)
     assert producers.check(producer_id, 0, 6, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     producers.record(producer_id, 0, 5, 5, Offset(0), 1, 10)
     producers._states.clear()
@@ -285,3 +286,20 @@ def test_a_producer_that_nothing_is_awaited_of_may_append_while_others_are_await
     producers = _awaited((0, 5))
     producers.record(9, 0, 0, 0, Offset(0), 1, 0)
     assert producers.check(7, 0, 6, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_awaited_batch_that_is_refused_again_is_forgotten_by_the_time_of_its_first_refusal() -> None:
+    producers = _awaited((0, 5))
+    producers.awaited.refused(7, 0, 5, 10)
+    producers.expire(5)
+    assert producers.check(7, 0, 6, 6) is None
+
+
+def test_only_producers_that_lost_a_batch_are_awaited() -> None:
+    producers = Producers()
+    producers.record(7, 0, 0, 0, Offset(0), 1, 0)
+    producers.record(8, 0, 0, 0, Offset(1), 1, 0)
+    producers.lost(Offset(1), 0)
+    producers._states.clear()
+    assert producers.check(7, 0, 5, 5) is None
+    assert producers.check(8, 0, 5, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
