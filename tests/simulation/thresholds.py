@@ -6,8 +6,10 @@ one where the metadata keeps hardly any history. Half of the thresholds keep the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 
@@ -27,41 +29,54 @@ from gnomon.broker.subscriptions.positions import segment_store
 from gnomon.log import chains, log_reader
 from gnomon.metadata import service, state
 
-LOW: tuple[tuple[ModuleType, str, tuple[int, ...]], ...] = (
-    (claim, "AHEAD_ENTRIES", (1, 4)),
-    (copies, "BATCH_BYTES_MAX", (1, 300)),
-    (copies, "TAIL_ENTRIES", (1, 3)),
-    (ledgers, "READ_ENTRIES", (1, 3)),
-    (removal, "CHUNK_ENTRIES", (1, 3)),
-    (state_logs, "READ_BYTES", (1, 300)),
-    (hosted_machine, "SNAPSHOT_BATCH_BYTES", (1, 200)),
-    (hosted_machine, "APPEND_BATCH_BYTES", (1, 200)),
-    (group_shard, "SNAPSHOT_PART_RECORDS", (1, 3)),
-    (group_shard, "OFFSETS_MAX", (1, 3)),
-    (group_shard, "GROUPS_EXAMINED_MAX", (1, 2)),
-    (fetch, "ELEMENTS_AT_ONCE", (0, 2)),
-    (long_poll, "PARTITIONS_PER_TURN", (1, 2)),
-    (produce, "PARTITIONS_PER_TURN", (1, 2)),
-    (request_handling, "ELEMENTS_AT_ONCE", (0, 2)),
-    (log, "SNAPSHOT_BYTES_MIN", (500, 5_000)),
-    (recoding, "AT_ONCE_BYTES_MAX", (0, 100)),
-    (trim, "SEGMENTS_AT_ONCE", (1, 2)),
-    (protocol, "FRAMES_MAX", (1, 3)),
-    (source_tail, "FRESH_BYTES_MAX", (1, 500)),
-    (image, "WAITING_MAX", (1, 4)),
-    (shadow_partition, "TOGETHER_ENTRIES", (1, 3)),
-    (hosted_partition, "SENT_AWAY_AT_ONCE", (1, 2)),
-    (stations, "READERS_AT_ONCE", (1, 2)),
-    (segment_store, "APPENDS_MAX", (1, 3)),
-    (chains, "PARTITIONS_PER_TURN", (1, 2)),
-    (log_reader, "ENTRIES_PER_TURN", (1, 3)),
-    (service, "PART_BYTES", (1, 200)),
-    (state, "HISTORY_BYTES", (1_000, 20_000)),
+
+class Threshold(NamedTuple):
+    """A threshold, in the module that uses it, and its low values."""
+
+    module: ModuleType
+    name: str
+    low: tuple[int, ...]
+
+
+THRESHOLDS = tuple(
+    Threshold(*each)
+    for each in (
+        (claim, "AHEAD_ENTRIES", (1, 4)),
+        (copies, "BATCH_BYTES_MAX", (1, 300)),
+        (copies, "TAIL_ENTRIES", (1, 3)),
+        (ledgers, "READ_ENTRIES", (1, 3)),
+        (removal, "CHUNK_ENTRIES", (1, 3)),
+        (state_logs, "READ_BYTES", (1, 300)),
+        (hosted_machine, "SNAPSHOT_BATCH_BYTES", (1, 200)),
+        (hosted_machine, "APPEND_BATCH_BYTES", (1, 200)),
+        (group_shard, "SNAPSHOT_PART_RECORDS", (1, 3)),
+        (group_shard, "OFFSETS_MAX", (1, 3)),
+        (group_shard, "GROUPS_EXAMINED_MAX", (1, 2)),
+        (fetch, "ELEMENTS_AT_ONCE", (0, 2)),
+        (long_poll, "PARTITIONS_PER_TURN", (1, 2)),
+        (produce, "PARTITIONS_PER_TURN", (1, 2)),
+        (request_handling, "ELEMENTS_AT_ONCE", (0, 2)),
+        (log, "SNAPSHOT_BYTES_MIN", (500, 5_000)),
+        (recoding, "AT_ONCE_BYTES_MAX", (0, 100)),
+        (trim, "SEGMENTS_AT_ONCE", (1, 2)),
+        (protocol, "FRAMES_MAX", (1, 3)),
+        (source_tail, "FRESH_BYTES_MAX", (1, 500)),
+        (image, "WAITING_MAX", (1, 4)),
+        (shadow_partition, "TOGETHER_ENTRIES", (1, 3)),
+        (hosted_partition, "SENT_AWAY_AT_ONCE", (1, 2)),
+        (stations, "READERS_AT_ONCE", (1, 2)),
+        (segment_store, "APPENDS_MAX", (1, 3)),
+        (chains, "PARTITIONS_PER_TURN", (1, 2)),
+        (log_reader, "ENTRIES_PER_TURN", (1, 3)),
+        (service, "PART_BYTES", (1, 200)),
+        (state, "HISTORY_BYTES", (1_000, 20_000)),
+    )
 )
-"""Module, name and low values of each threshold; the module is the one that uses it."""
+SLOW_DROPS = (claim, copies, ledgers, trim)
+"""With low values here, dropping many segments takes seconds."""
 
 
-def lower_thresholds(stream: Random, patch: pytest.MonkeyPatch) -> None:
+def lower_thresholds(stream: Random, patch: pytest.MonkeyPatch, thresholds: Sequence[Threshold]) -> None:
     """Draws each threshold: the value of production, or a low one."""
-    for module, name, low in LOW:
+    for module, name, low in thresholds:
         patch.setattr(module, name, stream.choice((getattr(module, name),) * len(low) + low))
