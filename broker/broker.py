@@ -40,6 +40,7 @@ from gnomon.broker.retention.holdups import Holdups
 from gnomon.broker.retention.retention import Retention
 from gnomon.broker.state_logs import PartitionStateLogs
 from gnomon.broker.storage import Storage
+from gnomon.broker.topic_metrics import TopicMetrics
 from gnomon.broker.topics.copies import Copies
 from gnomon.broker.topics.deleted_topics import DeletedTopics
 from gnomon.broker.topics.offsets_topic import OffsetsTopic
@@ -53,7 +54,7 @@ from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings.settings import ShadowReplicationSettings
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
-from gnomon.runtime.world import World
+from gnomon.runtime.world import Clock, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ class Broker:
         self.records = TopicRecords(self.storage, self.topics, log)
         self.producer_ids = ProducerIds(metadata)
         self._make_groups(world, policy)
+        self._make_topic_metrics(clock)
         self._make_administration(world, collect_garbage)
         self._make_replication(world, replication, policy)
 
@@ -169,6 +171,14 @@ class Broker:
         members = self.coordinator.memory
         self.metrics.watch("group_member_bytes", "Memory of the members of groups", lambda: members.bytes_used)
         self.placement.watch(self.coordinator.release)
+
+    def _make_topic_metrics(self, clock: Clock) -> None:
+        metrics = self.metrics
+        self._topic_metrics = (
+            None
+            if metrics.traffic is None
+            else TopicMetrics(metrics, metrics.traffic, self.topics, self.partitions, self.coordinator, clock)
+        )
 
     def _make_administration(self, world: World, collect_garbage: Callable[[], None]) -> None:
         storage, clock = self.storage, world.clock
@@ -250,6 +260,8 @@ class Broker:
             await nursery.start(self.copies.run)
             await nursery.start(self._trims.run)
             await nursery.start(self.coordinator.run)
+            if self._topic_metrics is not None:
+                nursery.start_soon(self._topic_metrics.run)
             await nursery.start(self.deleted_topics.run)
             nursery.start_soon(self.stored_configs.follower.run)
             nursery.start_soon(self.topics.run)

@@ -45,6 +45,8 @@ class BrokerNodeSettings:
     subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
     shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
     limits: BrokerLimits = field(default_factory=lambda: BrokerLimits.of(BrokerSettings()))
+    label_sets_max: int = 0
+    """See `Metrics`."""
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Kafka's broker settings that were given, by Kafka's names; `broker.id` is the broker's number."""
 
@@ -89,7 +91,7 @@ async def run_broker(
         ONE_OF_SEVERAL,
         authorizer,
         Turns(world.network, by_network=True),
-        Metrics(),
+        Metrics(label_sets_max=settings.label_sets_max),
         log,
         _nothing,
     )

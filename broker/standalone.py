@@ -131,11 +131,11 @@ async def run_standalone(
 
 
 def _metrics(settings: Settings, stores: Stores, garbage: GarbageCollector) -> Metrics:
-    metrics = Metrics()
+    metrics = Metrics(label_sets_max=settings.metrics.label_sets_max)
     metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
-    metrics.commits.update({name: environment.counts for name, environment in stores.environments.items()})
-    metrics.watch("entries_collected", "Entries removed from disk since the start", lambda: garbage.total.entries)
-    metrics.watch("bookie_file_bytes", "Size of the entry store's file", stores.store.file_bytes)
+    for name, environment in stores.environments.items():
+        metrics.watch_store(name, environment)
+    metrics.watch_count("entries_collected", "Entries removed from disk", lambda: garbage.total.entries)
     return metrics
 
 

@@ -115,7 +115,12 @@ async def _serve(settings: Settings) -> None:
     at = settings.bookie_service
     async with (
         open_daemon(
-            settings, at.admin_host, at.admin_port, stores=DirectoryKind.BOOKIE, listens=[(at.host, at.port)]
+            settings,
+            at.admin_host,
+            at.admin_port,
+            node=at.name,
+            stores=DirectoryKind.BOOKIE,
+            listens=[(at.host, at.port)],
         ) as daemon,
         awaited(settings.cluster.metadata, daemon.waits, where.patience_seconds()) as answered,
         connect_metadata(daemon.world, where) as metadata,
@@ -161,21 +166,20 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBookie, au
     at, store, totals = settings.bookie_service, serving.store, auditor.totals
     metrics = Metrics(kafka=False)
     metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
-    metrics.commits["bookie"] = serving.environment.counts
-    watch = metrics.watch
-    watch("bookie_file_bytes", "Size of the entry store's file", store.file_bytes)
+    metrics.watch_store("bookie", serving.environment)
+    watch, count = metrics.watch, metrics.watch_count
     watch("bookie_read_only", "1 while the bookie takes no entries", lambda: store.read_only is not None)
     watch(
         "bookie_older_copy",
         "1 while the store is an older copy that is not repaired yet",
         lambda: store.may_have_lost is not None,
     )
-    watch("entries_collected", "Entries removed from disk since the start", lambda: serving.garbage.total.entries)
+    count("entries_collected", "Entries removed from disk", lambda: serving.garbage.total.entries)
     watch("auditor_elected", "1 where this process is the cluster's auditor", lambda: auditor.elected)
-    watch("auditor_copied_bytes", "Bytes that repair copied since the start", lambda: auditor.copied_bytes)
-    watch("auditor_fragments_moved", "Fragments that repair moved since the start", lambda: totals.fragments_moved)
+    count("auditor_copied_bytes", "Bytes that repair copied", lambda: auditor.copied_bytes)
+    count("auditor_fragments_moved", "Fragments that repair moved", lambda: totals.fragments_moved)
     watch("auditor_reports_open", "Ledgers of which copies are missing, at the auditor", lambda: auditor.reports_open)
-    watch("auditor_reports_settled", "Reports of missing entries settled", lambda: totals.reports_settled)
+    count("auditor_reports_settled", "Reports of missing entries settled", lambda: totals.reports_settled)
     where = address(serving.host, serving.port)
     daemon.ready(
         metrics,

@@ -13,7 +13,7 @@ from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.bookie.ledgers.ledgers import connect_ledgers
 from gnomon.broker.admin.http import admin_app
 from gnomon.broker.clustered import BrokerNodeSettings, run_broker
-from gnomon.broker.configs.broker_configs import check_factor
+from gnomon.broker.configs.broker_configs import BrokerConfigs, check_factor
 from gnomon.broker.limits import BrokerLimits
 from gnomon.broker.node import ServingBroker, endpoints
 from gnomon.cli.cluster.live_brokers import list_brokers
@@ -91,6 +91,7 @@ def _told(settings: Settings) -> BrokerNodeSettings:
         subscriptions=settings.subscriptions,
         shadow_replication=settings.shadow_replication,
         limits=BrokerLimits.of(at),
+        label_sets_max=settings.metrics.label_sets_max,
         kafka=settings.kafka,
     )
 
@@ -98,8 +99,9 @@ def _told(settings: Settings) -> BrokerNodeSettings:
 async def _serve(settings: Settings, control: ControlChannel | None) -> None:
     told = _told(settings)
     where = metadata_address(settings)
+    node = f"broker-{BrokerConfigs(settings.kafka).number('broker.id')}"
     async with (
-        open_daemon(settings, settings.broker.admin_host, settings.broker.admin_port) as daemon,
+        open_daemon(settings, settings.broker.admin_host, settings.broker.admin_port, node=node) as daemon,
         awaited(settings.cluster.metadata, daemon.waits, where.patience_seconds()) as answered,
         connect_ledgers(
             where,

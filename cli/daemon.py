@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
+from gnomon import __version__
 from gnomon.cli.signals import stop_on_signal
 from gnomon.runtime.collector import short_collections
 from gnomon.runtime.disk.data_directory import PRIVATE_UMASK, DirectoryKind, check_directory
@@ -45,6 +46,10 @@ class DaemonProcess:
     admin: HttpSocket
     nursery: trio.Nursery
     turns: TurnWatch
+    directory: Path | None
+    """The data directory; None for a daemon without one."""
+    facts: dict[str, str]
+    """The version, the addresses and the data directory, once it serves."""
 
     @property
     def admin_address(self) -> str:
@@ -65,12 +70,17 @@ class DaemonProcess:
     ) -> None:
         """Serves the admin port from now on, and writes one line to standard output: `ready` and the facts.
 
+        After that line the log gets the facts with the version: opening the log takes long.
+
         Args:
             make_app: makes the ASGI application of the admin port when its first client connects.
         """
         metrics.turn_seconds = self.turns.seconds
+        metrics.process = True
         dropped = "Lines of the log that could not be written when they were due"
-        metrics.watch("log_lines_dropped", dropped, lambda: self.log.lines_dropped)
+        metrics.watch_count("log_lines_dropped", dropped, lambda: self.log.lines_dropped)
+        if self.directory is not None:
+            metrics.watch_disk(self.world.disk, self.directory)
         self.nursery.start_soon(
             self.admin.serve,
             partial(make_app, metrics, checks),
@@ -79,6 +89,8 @@ class DaemonProcess:
         )
         self.serves.set()
         print("ready", *(f"{name}={value}" for name, value in facts.items()), flush=True)
+        self.facts.update(version=__version__, **{name: str(value) for name, value in facts.items()})
+        self.log.info("started", **self.facts)
 
 
 @asynccontextmanager
@@ -87,6 +99,7 @@ async def open_daemon(
     admin_host: str,
     admin_port: int,
     *,
+    node: str | None = None,
     stores: DirectoryKind | None = None,
     listens: Sequence[tuple[str, int]] = (),
 ) -> AsyncIterator[DaemonProcess]:
@@ -96,6 +109,7 @@ async def open_daemon(
     share their ports, and a daemon that finds its ports taken must not mark a directory.
 
     Args:
+        node: the name of the node in each line of its log; None for a node that is no part of a cluster.
         stores: the kind of the data directory; None for a daemon without one.
         listens: host and port of each address.
 
@@ -104,6 +118,8 @@ async def open_daemon(
         AddressTaken: a port is in use.
     """
     log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
+    if node is not None:
+        log = log.bind(node=node)
     stop = trio.Event()
     turns = TurnWatch(log, lambda: log.opened)
     with short_collections():
@@ -120,9 +136,12 @@ async def open_daemon(
             admin = HttpSocket(admin_host, admin_port)
             try:
                 await nursery.start(stop_on_signal, stop)
-                daemon = DaemonProcess(world, log, stop, trio.Event(), admin, nursery, turns)
+                directory = None if stores is None else settings.data_dir
+                daemon = DaemonProcess(world, log, stop, trio.Event(), admin, nursery, turns, directory, {})
                 nursery.start_soon(_end_unless_it_serves, daemon)
                 yield daemon
+                if daemon.facts:
+                    log.info("stopped", **daemon.facts)
             finally:
                 admin.close()
                 nursery.cancel_scope.cancel()

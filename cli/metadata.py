@@ -60,7 +60,12 @@ async def _serve(settings: Settings) -> None:
         history_revisions=settings.metadata.history_revisions,
     )
     async with open_daemon(
-        settings, at.admin_host, at.admin_port, stores=DirectoryKind.METADATA, listens=[(at.host, at.port)]
+        settings,
+        at.admin_host,
+        at.admin_port,
+        node="metadata",
+        stores=DirectoryKind.METADATA,
+        listens=[(at.host, at.port)],
     ) as daemon:
 
         def ready(serving: ServingMetadata) -> None:
@@ -72,8 +77,7 @@ async def _serve(settings: Settings) -> None:
 def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingMetadata) -> None:
     metrics = Metrics(kafka=False)
     metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
-    metrics.commits["metadata"] = serving.environment.counts
-    metrics.watch("metadata_file_bytes", "Size of the metadata store's file", serving.environment.file_bytes)
+    metrics.watch_store("metadata", serving.environment)
     where = address(serving.host, serving.port)
     # No check is needed: a failed device ends the process, so a process that answers here serves.
     daemon.ready(

@@ -39,7 +39,10 @@ class Logger(Protocol):
         """It works, but an operator should look."""
 
     def error(self, event: str, **fields: object) -> None:
-        """A requested operation was not done."""
+        """An operation of the node failed, and an operator has to look.
+
+        Never for the refusal of a request, a client that left, or a stop on request.
+        """
 
     def exception(self, event: str, **fields: object) -> None:
         """`error` with the traceback of the exception being handled."""
@@ -168,7 +171,7 @@ class StreamLogger:
         """Whether the first line was written, which takes long, because it imports structlog."""
         return self._output.opened
 
-    def bind(self, **fields: object) -> Logger:
+    def bind(self, **fields: object) -> StreamLogger:
         """See `Logger.bind`."""
         return StreamLogger(self._output, self._fields | fields)
 

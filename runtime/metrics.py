@@ -7,12 +7,18 @@ request, never per record.
 
 from __future__ import annotations
 
+import math
+import platform
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from gnomon.runtime.world import CommitCounts
+from gnomon import __version__
+from gnomon.runtime.world import CommitCounts, Disk, Environment, WorldError
+from gnomon.wire.kafka.batch import HEADER_BYTES
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -42,6 +48,9 @@ GAUGES = {
 }
 
 KAFKA_GAUGES = {"connections"}
+BUILD_LABELS = ("version", "python")
+_COUNT = Struct(">i")
+"""The number of records of a batch, at the end of its header."""
 
 
 class Histogram:
@@ -67,12 +76,54 @@ class Histogram:
         return buckets
 
 
+class TopicTraffic:
+    """Bytes and records of single topics since the start, by a topic's name, or its id until it is named."""
+
+    def __init__(self) -> None:
+        self.bytes_in: dict[str | bytes, int] = {}
+        self.records_in: dict[str | bytes, int] = {}
+        self.bytes_out: dict[str | bytes, int] = {}
+
+    def received(self, topic: str | bytes, records: memoryview) -> None:
+        """Counts a batch that a producer sent."""
+        self.bytes_in[topic] = self.bytes_in.get(topic, 0) + len(records)
+        if len(records) >= HEADER_BYTES:
+            (count,) = _COUNT.unpack_from(records, HEADER_BYTES - _COUNT.size)
+            self.records_in[topic] = self.records_in.get(topic, 0) + max(count, 0)
+
+    def sent(self, topic: str | bytes, count: int) -> None:
+        """Counts `count` bytes that a consumer was sent."""
+        self.bytes_out[topic] = self.bytes_out.get(topic, 0) + count
+
+    def named(self, name: Callable[[str | bytes], str | None]) -> list[dict[str, int]]:
+        """Bytes in, records in and bytes out by name; topics that `name` does not find are forgotten."""
+        named: list[dict[str, int]] = []
+        for numbers in (self.bytes_in, self.records_in, self.bytes_out):
+            by_name: dict[str, int] = {}
+            for ref, number in numbers.items():
+                found = name(ref)
+                if found is not None:
+                    by_name[found] = by_name.get(found, 0) + number
+            numbers.clear()
+            numbers.update(by_name)
+            named.append(by_name)
+        return named
+
+
 class Metrics:
     """One node's numbers: add to the attributes, name further ones with `watch`, export with `render`."""
 
-    def __init__(self, *, kafka: bool = True) -> None:
-        """`kafka`: whether the node serves Kafka clients, and so has metrics about them."""
+    def __init__(self, *, kafka: bool = True, label_sets_max: int = 0) -> None:
+        """Numbers that are all 0.
+
+        Args:
+            kafka: whether the node serves Kafka clients, and so has metrics about them.
+            label_sets_max: the most topics with metrics of their own; 0 for none.
+        """
         self._kafka = kafka
+        self.label_sets_max = label_sets_max
+        self.traffic = TopicTraffic() if label_sets_max else None
+        """Of single topics; None if they are not counted."""
         self.produce_bytes = 0
         self.produce_batches = 0
         self.fetch_bytes = 0
@@ -88,10 +139,14 @@ class Metrics:
         """Of the turns of the event loop (`turn_watch`)."""
         self.commits: dict[str, CommitCounts] = {}
         """By environment: `metrics.commits["bookie"] = environment.counts`."""
+        self.process = False
+        """Whether the metrics of the whole process are exported: in a daemon, which has one node."""
         self._watched: list[tuple[str, str, Callable[[], float]]] = []
         self._watched_labelled: list[
             tuple[str, str, Sequence[str], Callable[[], Iterable[tuple[Sequence[str], float]]]]
         ] = []
+        self._counted: list[tuple[str, str, Callable[[], float]]] = []
+        self._others: list[Callable[[], Iterator[Metric]]] = []
         self._registry: CollectorRegistry | None = None
 
     def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
@@ -108,14 +163,45 @@ class Metrics:
         """`watch` for a gauge with a value for each of some label sets, whose number `read` bounds."""
         self._watched_labelled.append((name, help, labels, read))
 
+    def watch_count(self, name: str, help: str, read: Callable[[], float]) -> None:
+        """Exports `gnomon_<name>_total` as a counter that is read when scraped: it only grows while the node runs."""
+        self._counted.append((name, help, read))
+
+    def also(self, collect: Callable[[], Iterator[Metric]]) -> None:
+        """Exports the metrics that `collect` makes at each scrape."""
+        self._others.append(collect)
+
+    def watch_store(self, name: str, environment: Environment) -> None:
+        """Exports the commits of an environment, its size, and the room that it has left.
+
+        Args:
+            name: `bookie` or `metadata`.
+        """
+        self.commits[name] = environment.counts
+        self.watch(f"{name}_file_bytes", f"Size of the used part of the {name} store's file", environment.file_bytes)
+        self.watch(f"{name}_map_free_bytes", f"Bytes that the {name} store's map has left", environment.room_bytes)
+
+    def watch_disk(self, disk: Disk, directory: Path) -> None:
+        """Exports the room that the file system of a data directory has left."""
+
+        def free_bytes() -> float:
+            try:
+                return disk.space(directory).usable_bytes
+            except WorldError:
+                return math.nan
+
+        self.watch("disk_free_bytes", "Bytes that the file system of the data directory has left", free_bytes)
+
     @property
     def registry(self) -> CollectorRegistry:
         """This node's own prometheus_client registry; the first use imports prometheus_client (85 ms)."""
         if self._registry is None:
-            from prometheus_client import CollectorRegistry
+            from prometheus_client import CollectorRegistry, ProcessCollector
 
             self._registry = CollectorRegistry(auto_describe=False)
             self._registry.register(self)
+            if self.process:
+                ProcessCollector(registry=self._registry)
         return self._registry
 
     def render(self) -> tuple[bytes, str]:
@@ -144,6 +230,13 @@ class Metrics:
             for values, value in read_labelled():
                 family.add_metric(values, value)
             yield family
+        for name, help, read in self._counted:
+            yield CounterMetricFamily(f"gnomon_{name}", help, value=read())
+        build: Any = GaugeMetricFamily("gnomon_build_info", "1, with the versions of the program", labels=BUILD_LABELS)
+        build.add_metric([__version__, platform.python_version()], 1)
+        yield build
+        for collect in self._others:
+            yield from collect()
         if self._kafka:
             yield from self._collect_requests()
         yield from self._collect_turns()

@@ -218,6 +218,9 @@ class Environment(Protocol):
     def file_bytes(self) -> int:
         """Size of the used part of the data file."""
 
+    def room_bytes(self) -> int:
+        """Bytes that the map has left: beyond the used part of the file, and free pages inside it."""
+
     def close(self) -> None:
         """Finishes submitted operations and closes. Idempotent."""
 

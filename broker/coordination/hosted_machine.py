@@ -112,6 +112,11 @@ class HostedMachine(Generic[Request, Record, Effect]):
         self._snapshot_bytes = 0
         self._snapshotting = False
 
+    @property
+    def machine(self) -> StateMachine[Request, Record, Effect] | None:
+        """The machine, None while it is not loaded."""
+        return self._machine
+
     def submit(self, request: Request, refuse: Refuse) -> None:
         """Gives the machine a request, now or once it is loaded; calls `refuse` with a reason if it is not handled."""
         self._when_loaded(lambda machine: self._handle(machine, request), refuse)

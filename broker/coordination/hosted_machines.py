@@ -99,6 +99,10 @@ class HostedMachines(Generic[Request, Record, Effect]):
         """
         return sorted({*await self._logs.used(), *self._hosted})
 
+    def loaded(self) -> list[StateMachine[Request, Record, Effect]]:
+        """The machines that are loaded."""
+        return [hosted.machine for hosted in self._hosted.values() if hosted.machine is not None]
+
     def drain(self) -> None:
         """The broker is about to stop and takes no more requests; see `HostedMachine.drain`."""
         for hosted in list(self._hosted.values()):

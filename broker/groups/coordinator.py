@@ -117,6 +117,12 @@ class GroupCoordinator:
             await nursery.start(self._machines.run)
             task_status.started()
 
+    def committed(self) -> Iterator[tuple[str, str, int, int]]:
+        """Group, topic, partition and offset of every durable commit of the groups that are loaded here."""
+        for machine in self._machines.loaded():
+            assert isinstance(machine, GroupShard), "groups are in shards"
+            yield from machine.committed()
+
     def handle(
         self,
         request: ProtocolMessage,

@@ -170,6 +170,12 @@ class GroupShard:
             for topic, partition in self._offsets_of(group_id).durable_places():
                 yield group_id, topic, partition
 
+    def committed(self) -> Iterator[tuple[str, str, int, int]]:
+        """Group, topic, partition and offset of every durable commit; records may be replayed meanwhile."""
+        for group_id in list(self._offsets):
+            for topic, partition in self._offsets_of(group_id).durable_places():
+                yield group_id, topic, partition, self._offsets_of(group_id).get(topic, partition).offset
+
     def _current(self, place: Place) -> CoordinatorRecord | None:
         """The last durable record with a key."""
         group_id, topic, partition = place

@@ -42,6 +42,8 @@ class PollAnswer(NamedTuple):
     chunks: list[Buffer]
     records_bytes: int
     batches: int
+    by_topic: Sequence[tuple[TopicRef, int]]
+    """The bytes of records by topic, if the metrics have them."""
 
 
 class RecentAnswers:
@@ -266,12 +268,18 @@ class Poll:
         session_id = self._session.id if self._session is not None else 0
         body_bytes, chunks = encode_fetch_body(self._exchange.api_version, ErrorCode.NONE, session_id, named)
         batches = sum(len(fetched.records) for _, partitions in named for fetched in partitions)
-        return PollAnswer(body_bytes, chunks, size, batches)
+        by_topic: list[tuple[TopicRef, int]] = []
+        if self._polls.metrics.traffic is not None:
+            by_topic = [(ref, sum(len(chunk) for one in some for chunk in one.records)) for ref, some in named]
+        return PollAnswer(body_bytes, chunks, size, batches, by_topic)
 
     def _send(self, answer: PollAnswer) -> None:
         exchange, metrics = self._exchange, self._polls.metrics
         metrics.fetch_bytes += answer.records_bytes
         metrics.fetch_batches += answer.batches
+        if metrics.traffic is not None:
+            for topic, count in answer.by_topic:
+                metrics.traffic.sent(topic, count)
         prefix = fetch_prefix(answer.body_bytes, exchange.correlation_id, exchange.api_version)
         exchange.reply([prefix, *answer.chunks])
         if self._reading is not None:

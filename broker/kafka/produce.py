@@ -142,6 +142,8 @@ class ProduceHandler:
         metrics = self._routes.metrics
         metrics.produce_bytes += len(records)
         metrics.produce_batches += 1
+        if metrics.traffic is not None:
+            metrics.traffic.received(topic, records)
         partition.append(records, answer, slot, by_all=answer.by_all)
 
 

@@ -191,6 +191,8 @@ class ProduceRoute:
         metrics = self._metrics
         metrics.produce_bytes += len(records)
         metrics.produce_batches += 1
+        if metrics.traffic is not None:
+            metrics.traffic.received(self._topic, records)
         self._partition.append(records, self, exchange, by_all=self._by_all)
 
     def appended(self, slot: Any, outcome: Produced) -> None:

@@ -264,7 +264,10 @@ class Writable(Readable):
         if self._state in OPENING_STATES:
             return  # an earlier failure of the same ledger was handled, and a callback has had the chain opened again
         if self._is_new_problem(error):
-            self._logger.error("partition_not_written", reason=str(error), next=ADVICE)
+            if event is PartitionEvent.FENCED:  # an ordinary takeover
+                self._logger.warning("partition_not_written", reason=str(error), next=ADVICE)
+            else:
+                self._logger.error("partition_not_written", reason=str(error), next=ADVICE)
         code = self._code_of(error)
         if self.log is not None:
             self.log.unwritten(self._clock.wall_ms())

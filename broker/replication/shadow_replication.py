@@ -114,7 +114,7 @@ class ShadowReplication:
         return [replicator for tail in self._tails.values() for replicator in tail.replicators.values()]
 
     def _watch_metrics(self, metrics: Metrics) -> None:
-        watch = metrics.watch
+        watch, count = metrics.watch, metrics.watch_count
 
         def total(of: Callable[[ReplicationStats], float]) -> Callable[[], float]:
             return lambda: sum(of(replicator.stats(self.now())) for replicator in self._all())
@@ -129,8 +129,8 @@ class ShadowReplication:
         watch("shadow_backlog_seconds", "The age of the oldest of these", worst(lambda one: one.backlog_seconds))
         watch("shadow_entries_per_second", "Entries replicated to shadows", total(lambda one: one.entries_per_second))
         watch("shadow_bytes_per_second", "Bytes of these", total(lambda one: one.bytes_per_second))
-        watch("shadow_refused", "How often shadows refused entries", total(lambda one: one.refused))
-        watch("shadow_resets", "How often entries were skipped", total(lambda one: one.resets))
+        count("shadow_refused", "How often shadows refused entries", total(lambda one: one.refused))
+        count("shadow_resets", "How often entries were skipped", total(lambda one: one.resets))
 
     # --- following the image ----------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class Retention:
         try:
             partitions += await self._unused_with_old_segments()
         except MetadataError as error:
-            self._log.error("retention_failed", reason=str(error))
+            self._log.warning("retention_failed", reason=str(error), next="it is tried again")
         self._holds.ask_again()
         holdups: dict[tuple[uuid.UUID, int], Holdup] = {}
         for topic_id, index, partition in partitions:
@@ -91,7 +91,7 @@ class Retention:
                     if holdup is not None:
                         holdups[topic_id, index] = holdup
             except (LedgerError, MetadataError, WorldError) as error:
-                self._log.error("retention_failed", reason=str(error))
+                self._log.warning("retention_failed", reason=str(error), next="it is tried again")
         self._holdups.replace(holdups)
 
     async def _enforce(self, topic: Topic, index: int, partition: Partition) -> Holdup | None:

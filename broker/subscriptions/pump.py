@@ -212,7 +212,7 @@ class Pump(Generic[DeliveryChannelT]):
             self._readings.pop(offset).close()
 
     def _try_later(self, wanted: Offset, error: LedgerError) -> None:
-        self._logger.error("records_not_readable", offset=wanted, reason=str(error), next="it is retried")
+        self._logger.warning("records_not_readable", offset=wanted, reason=str(error), next="it is retried")
 
         def again() -> None:
             del self._unreadable[wanted]

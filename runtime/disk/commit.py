@@ -249,6 +249,10 @@ class CommitQueue:
         """See `Environment.file_bytes`; without the space that `room` allocated ahead."""
         return int((self._environment.info()["last_pgno"] + 1) * self._page_bytes)
 
+    def room_bytes(self) -> int:
+        """See `Environment.room_bytes`."""
+        return int(self._environment.info()["map_size"]) - self.file_bytes() + self._free_bytes()
+
     def close(self) -> None:
         """See `Environment.close`; blocks until the last groups are committed, and hands back their results before it
         returns."""

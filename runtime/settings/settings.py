@@ -277,6 +277,19 @@ class NetworkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Metrics of single topics and groups."""
+
+    label_sets_max: int = _setting(
+        0,
+        "Most topics with metrics of their own, and most pairs of consumer group and topic; further ones are summed."
+        " 0: none.",
+        minimum=0,
+        maximum=10_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogOutputSettings:
     """The log on standard error: level and format."""
 
@@ -302,6 +315,7 @@ class Settings:
     subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
     shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogOutputSettings = field(default_factory=LogOutputSettings)
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Kafka's broker settings that were given, by Kafka's names."""
@@ -339,6 +353,7 @@ SECTIONS = {
     "subscriptions": SubscriptionsSettings,
     "shadow.replication": ShadowReplicationSettings,
     "network": NetworkSettings,
+    "metrics": MetricsSettings,
     "log": LogOutputSettings,
 }
 

@@ -35,8 +35,18 @@ class Daemon:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
         assert self.process.stdout is not None
         ready = dict(re.findall(r"(\w+)=(\S+)", self.process.stdout.readline()))
+        if self.process.stderr is not None:
+            self.skip_to('"started"')  # opening the log takes files, which tests count
         self.admin = ready["admin"]
         self._kafka = ready["kafka"].split(":")
+
+    def skip_to(self, text: str) -> bool:
+        """Reads the log up to a line with this text, past the long turns of a slow machine; False at the end."""
+        assert self.process.stderr is not None
+        while line := self.process.stderr.readline():
+            if text in line:
+                return True
+        return False
 
     def connect(self) -> socket.socket:
         """Connects as a Kafka client."""
@@ -87,7 +97,7 @@ def lines_of(log: str) -> list[dict[str, Any]]:
 
 
 def lines_dropped(broker: Daemon) -> float:
-    (line,) = re.findall(r"^gnomon_log_lines_dropped(?:_total)? (\S+)$", broker.page("/metrics")[1], re.MULTILINE)
+    (line,) = re.findall(r"^gnomon_log_lines_dropped_total (\S+)$", broker.page("/metrics")[1], re.MULTILINE)
     return float(line)
 
 
@@ -101,16 +111,13 @@ def test_a_connection_waits_for_a_free_file_descriptor_and_is_then_served(tmp_pa
     with daemon(tmp_path) as broker:
         broker.leave_descriptors(0)
         waiting = broker.connect()
-        assert broker.process.stderr is not None
-        # On a busy machine the log may also have long turns.
-        assert any("Too many open files; trying again every 0.1 s" in line for line in broker.process.stderr)
+        assert broker.skip_to("Too many open files; trying again every 0.1 s")
         broker.leave_descriptors(100)
         waiting.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert waiting.recv(1) == b""
         waiting.close()
         assert broker.page("/readyz") == (200, "ok\n")
-        events = [line["event"] for line in lines_of(broker.end()) if line["event"] != "long_turn"]
-        assert events[-1] == "connection_refused"
+        assert "connection_refused" in [line["event"] for line in lines_of(broker.end())]
 
 
 def test_a_page_that_lacks_a_file_descriptor_does_not_harm_later_pages(tmp_path: Path) -> None:
@@ -187,7 +194,7 @@ def test_log_lines_are_dropped_and_counted_when_the_disk_is_full(tmp_path: Path)
     with open("/dev/full", "wb") as full, daemon(tmp_path, full.fileno()) as broker:
         for _ in range(2):
             broker.speak_http()
-        assert lines_dropped(broker) >= 2
+        assert lines_dropped(broker) >= 3  # the start, and two refused connections; a slow machine adds long turns
         broker.end()
 
 
@@ -205,6 +212,6 @@ def test_a_daemon_survives_a_closed_standard_error_and_gives_its_number_to_no_so
     with daemon(tmp_path, before=["sh", "-c", 'exec "$@" <&- 2>&-', "sh"]) as broker:
         for _ in range(2):
             broker.speak_http()
-        assert lines_dropped(broker) >= 2
+        assert lines_dropped(broker) >= 3  # the start, and two refused connections; a slow machine adds long turns
         assert {os.readlink(f"/proc/{broker.process.pid}/fd/{number}") for number in (0, 2)} == {"/dev/null"}
         broker.end()

@@ -104,6 +104,7 @@ WINGS = (
     "in_use",
     "state_logs",
     "replication",
+    "topic_metrics",
     "retention",
     "kafka",
     "native",

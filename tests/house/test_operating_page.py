@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from gnomon.broker.topic_metrics import CollectedTopics
 from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.world import CommitCounts, DiskSpace
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operating.md"
@@ -17,6 +19,10 @@ WRITTEN = {"info", "warning", "error", "exception", "warn_limited"}
 """The methods of a `Logger`, and of a `LimitedLog`, whose events an operator sees by default."""
 PASSES_ON = "runtime/limited_log.py"
 """Writes the events of its callers."""
+METRICS = "runtime/metrics.py"
+"""Adds the numbers of every store under several names."""
+SUFFIXES = {"watch": "", "watch_labelled": "", "watch_count": "_total", "count": "_total"}
+"""The ends of the names of metrics, by the method of `Metrics` that adds them, or its name in a function."""
 WATCH_ARGUMENTS = 3
 """The number of arguments of `Metrics.watch`; the `watch` of the metadata takes two."""
 
@@ -28,6 +34,20 @@ def modules() -> list[tuple[str, ast.Module]]:
     """(path, source) of each module of the product."""
     paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     return [(str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+class NoStore:
+    """An environment and a disk without content."""
+
+    counts = CommitCounts()
+
+    def file_bytes(self) -> int:
+        return 0
+
+    room_bytes = file_bytes
+
+    def space(self, _: Path) -> DiskSpace:
+        return DiskSpace(0, 0)
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
@@ -67,14 +87,19 @@ def given(module: ast.Module, parameter: ast.expr) -> list[str]:
 def metrics() -> set[str]:
     """The names on `/metrics`: the metrics of every node, and the watched numbers."""
     found = set()
-    for family in Metrics().collect():
+    node = Metrics()
+    for store in ("bookie", "metadata"):
+        node.watch_store(store, NoStore())
+    node.watch_disk(NoStore(), Path())
+    node.also(CollectedTopics().families)
+    for family in node.collect():
         found.add(f"{family.name}_total" if family.type == "counter" else family.name)
     for path, module in modules():
-        for name, call in calls(module):
-            if name == "watch_labelled" or (name == "watch" and len(call.args) == WATCH_ARGUMENTS):
+        for name, call in calls(module) if path != METRICS else ():
+            if name == "watch_labelled" or (name in SUFFIXES and len(call.args) == WATCH_ARGUMENTS):
                 watched = text_of(call.args[0])
                 assert watched is not None, f"{path}:{call.lineno}: the name of a metric is a text"
-                found.add(f"gnomon_{watched}")
+                found.add(f"gnomon_{watched}{SUFFIXES[name]}")
     return found
 
 

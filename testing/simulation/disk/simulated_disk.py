@@ -265,6 +265,10 @@ class SimulatedEnvironment:
         self._process.check()
         return (self._folder / "data.mdb").stat().st_size
 
+    def room_bytes(self) -> int:
+        """See `Environment.room_bytes`; pages that were freed are not counted."""
+        return int(self._lmdb.info()["map_size"]) - self.file_bytes()
+
     def close(self) -> None:
         """See `Environment.close`."""
         self._process.check()

@@ -25,7 +25,7 @@ import trio
 from gnomon.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from gnomon.broker.kafka.connections.server import KafkaServer
 from gnomon.broker.standalone import Serving, run_standalone
-from gnomon.runtime.settings.settings import BrokerSettings, Settings
+from gnomon.runtime.settings.settings import BrokerSettings, MetricsSettings, Settings
 from gnomon.runtime.world import Connection
 from gnomon.testing.simulation.coverage import SimulatedLogger
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
@@ -323,10 +323,12 @@ def simulate_broker(
     seed: int | str = 1,
     kafka: Mapping[str, str] | None = None,
     broker: BrokerSettings | None = None,
+    label_sets_max: int = 0,
 ) -> T:
     """Runs a scenario against a broker that serves, on virtual time.
 
     Args:
+        label_sets_max: the setting `metrics.label_sets_max`.
         kafka: the broker's settings by Kafka's names.
         broker: the broker's limits; the simulation replaces the addresses in them.
 
@@ -343,6 +345,7 @@ def simulate_broker(
             advertised_host=HOST,
             native_advertised_host=HOST,
         ),
+        metrics=MetricsSettings(label_sets_max),
         kafka=MappingProxyType({"offsets.topic.num.partitions": "2", **(kafka or {})}),
     )
 

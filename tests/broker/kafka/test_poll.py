@@ -26,13 +26,13 @@ def _batch(value: bytes) -> bytes:
 
 
 def _answer(*chunks: bytes) -> PollAnswer:
-    return PollAnswer(sum(map(len, chunks)), [memoryview(chunk) for chunk in chunks], 1, 1)
+    return PollAnswer(sum(map(len, chunks)), [memoryview(chunk) for chunk in chunks], 1, 1, ())
 
 
 def test_small_answers_are_kept_as_copies_until_newer_ones_replace_them() -> None:
     recent = RecentAnswers()
     memory = bytearray(b"abc")
-    recent.put("first", PollAnswer(5, [b"12", memoryview(memory)], 3, 1))
+    recent.put("first", PollAnswer(5, [b"12", memoryview(memory)], 3, 1, ()))
     memory[:] = b"xyz"
     found = recent.get("first")
     assert found is not None

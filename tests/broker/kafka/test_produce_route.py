@@ -80,7 +80,7 @@ def route_for(
     partition = RecordingPartition()
     topics: Any = SimpleNamespace(find=lambda ref: SimpleNamespace(name="orders"))
     routes: Any = SimpleNamespace(revision=0, to_produce=lambda topic, index: partition)
-    metrics: Any = SimpleNamespace(produce_bytes=0, produce_batches=0)
+    metrics: Any = SimpleNamespace(produce_bytes=0, produce_batches=0, traffic=None)
     access = Access(authorizer or Refusing(), KAFKA_RULES)
     header = parse_request_header(frame, lambda key, version: request_header_version(key, version) >= 2)
     exchange = exchange_of(header)

@@ -59,13 +59,17 @@ class Appended:
 
 
 class Recorder(SilentLogger):
-    """Keeps the events that are logged as errors."""
+    """Keeps the events that are logged as errors, and those that are logged as warnings."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
+        self.warnings: list[tuple[str, dict[str, object]]] = []
 
     def error(self, event: str, **fields: object) -> None:
         self.events.append((event, fields))
+
+    def warning(self, event: str, **fields: object) -> None:
+        self.warnings.append((event, fields))
 
 
 class Act:
