@@ -16,7 +16,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bookie, Bookies, known_bookie
@@ -178,19 +179,39 @@ class LedgerRepair:
     async def _copy(self, fragment: Fragment, last: EntryId, index: int, target: BookieId) -> None:
         """Copies the entries of one index of a fragment to `target`, except entries that `target` has (invariant 5)."""
         bookie = known_bookie(self._bookies, target)
+        async for wanted in self._lacking(fragment, last, index, target):
+            for stretch in _stretches(wanted, self.record.quorum.ensemble_size):
+                await self._copy_entries(bookie, stretch)
+
+    async def _lacking(
+        self, fragment: Fragment, last: EntryId, index: int, target: BookieId
+    ) -> AsyncIterator[list[EntryId]]:
+        """The entries of one index of a fragment that `target` lacks, some at a time."""
+        bookie = known_bookie(self._bookies, target)
         first = EntryId(max(fragment.first_entry, self.record.start_entry))
         while first <= last:
             end = EntryId(min(last, first + PRESENT_ENTRIES_MAX - 1))
             runs = await bookie.present(self.id, first, end, fragment.session) if counts(fragment, target) else []
             there = {entry for start, stop in runs for entry in range(start, stop + 1)}
-            wanted = [
+            yield [
                 entry
                 for entry in map(EntryId, range(first, end + 1))
                 if entry not in there and index in self.record.quorum.write_set(entry)
             ]
-            for stretch in _stretches(wanted, self.record.quorum.ensemble_size):
-                await self._copy_entries(bookie, stretch)
             first = EntryId(end + 1)
+
+    async def count_missing(self) -> Mapping[BookieId, int]:
+        """The numbers of confirmed entries that bookies should store and lack; copies nothing.
+
+        Raises:
+            LedgerError, WorldError: a bookie does not answer.
+        """
+        missing: Counter[BookieId] = Counter()
+        for fragment, last in [*self.closed_fragments(), *await self._open_fragment()]:
+            for index, name in enumerate(fragment.bookies):
+                async for lacking in self._lacking(fragment, last, index, name):
+                    missing[name] += len(lacking)
+        return +missing
 
     async def _copy_entries(self, bookie: Bookie, wanted: list[EntryId]) -> None:
         """Copies adjacent entries, many in one read.

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledgers.ledgers import Ledgers
 from gnomon.bookie.missing_report import MISSING
-from gnomon.bookie.record import LedgerRecord
+from gnomon.bookie.record import LEDGERS, LedgerRecord
+from gnomon.bookie.repair.repair import LedgerRepair, Throttle
 from gnomon.cli.bookie_members import lacking_copies, members
 from gnomon.cli.cluster_metadata import in_cluster
 from gnomon.cli.doctor.check import Check, CheckStatus
 from gnomon.cli.exit import failure_of
 from gnomon.runtime.settings.settings import Settings
+from gnomon.runtime.world import WorldError
 
 NAMES_MAX = 3
 """Names in one finding."""
 
 
-def check_cluster(settings: Settings) -> list[Check]:
-    """The checks of the cluster; none if the settings name no cluster."""
+def check_cluster(settings: Settings, deep: bool = False) -> list[Check]:
+    """The checks of the cluster; none if the settings name no cluster. `deep` asks the bookies for each entry."""
     if not settings.cluster.metadata:
         return []
     try:
-        return in_cluster(settings, _check)
+        return in_cluster(settings, partial(_check, deep=deep))
     except Exception as error:
         failure = failure_of(error)
         if failure is None:
@@ -31,7 +35,7 @@ def check_cluster(settings: Settings) -> list[Check]:
         return [Check("metadata", CheckStatus.FAIL, str(failure))]
 
 
-async def _check(ledgers: Ledgers) -> list[Check]:
+async def _check(ledgers: Ledgers, deep: bool) -> list[Check]:
     rows = await members(ledgers)
     records = await ledgers.list()
     reported = (await ledgers.metadata.range(MISSING)).items
@@ -39,7 +43,28 @@ async def _check(ledgers: Ledgers) -> list[Check]:
         Check("metadata", CheckStatus.OK, f"answers: {len(records)} ledgers"),
         bookies_check(rows),
         copies_check(rows, records, [item.value.decode() for item in reported]),
+        *(await _entries_checks(ledgers) if deep else ()),
     ]
+
+
+async def _entries_checks(ledgers: Ledgers) -> list[Check]:
+    """Whether each bookie has the entries that the records say; one finding for each ledger that lacks some."""
+    checks: list[Check] = []
+    items = (await ledgers.metadata.range(LEDGERS)).items
+    for item in items:
+        name = item.key.removeprefix(LEDGERS)
+        throttle = Throttle(ledgers.bookies.clock, 1.0)  # nothing is copied
+        try:
+            ledger = LedgerRepair(ledgers.metadata, ledgers.bookies, item, name, throttle)
+            missing = await ledger.count_missing()
+        except (LedgerError, WorldError) as error:
+            checks.append(Check("entries", CheckStatus.WARN, f"ledger {name}: not compared: {error}"))
+            continue
+        if missing:
+            lacks = ", ".join(f"{bookie} lacks {count}" for bookie, count in sorted(missing.items()))
+            advice = "the auditor copies them, if the ledger was reported or the bookie is away for long"
+            checks.append(Check("entries", CheckStatus.WARN, f"ledger {name}: {lacks} entries", advice))
+    return checks or [Check("entries", CheckStatus.OK, f"every bookie has its entries of {len(items)} ledgers")]
 
 
 def bookies_check(rows: Sequence[Mapping[str, Any]]) -> Check:

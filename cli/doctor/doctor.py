@@ -9,7 +9,7 @@ import click
 from gnomon.cli.doctor import host_checks
 from gnomon.cli.doctor.check import Check, CheckStatus
 from gnomon.cli.doctor.cluster_checks import check_cluster
-from gnomon.cli.doctor.ledger_checks import check_ledgers
+from gnomon.cli.doctor.ledger_checks import check_ledgers, check_pages
 from gnomon.cli.doctor.subscription_checks import check_subscriptions
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
@@ -41,7 +41,11 @@ from gnomon.runtime.world import Durability
     show_envvar=True,
     help=f"The native port of a broker that has to answer; without it, one at {NATIVE_DEFAULT} is asked, too.",
 )
-@click.option("--deep", is_flag=True, help="Read every page of the stores, and check the digest of every entry.")
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Read every page of the stores, and check the digest of every entry; ask a cluster's bookies for every entry.",
+)
 @config_option
 @output_option
 def doctor(
@@ -64,7 +68,7 @@ def doctor(
         _durability(settings),
         *host_checks.directory(settings),
         *_ledgers(settings, deep),
-        *check_cluster(settings),
+        *check_cluster(settings, deep),
         _broker(bootstrap),
         *check_subscriptions(native),
     ]
@@ -112,6 +116,8 @@ def _ledgers(settings: Settings, deep: bool) -> list[Check]:
         return []
     except OSError as error:
         return [host_checks.unreadable("ledgers", error)]
+    if command != DirectoryKind.STANDALONE.value and deep and host_checks.holder(settings.data_dir) is None:
+        return check_pages(settings)
     if command != DirectoryKind.STANDALONE.value:
         where = "not looked at: this directory has its part of a cluster's alone"
         return [

@@ -65,6 +65,21 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
         return [Check("ledgers", CheckStatus.FAIL, str(failure))]
 
 
+def check_pages(settings: Settings) -> list[Check]:
+    """Reads every page of the stores of a cluster's process; its ledgers are on other machines, too."""
+    checks = []
+    for folder in (BOOKIE_FOLDER, METADATA_FOLDER):
+        path = settings.data_dir / folder
+        if path.exists():
+            try:
+                check_file(path, pages_max=math.inf)
+            except DiskFailed as failure:
+                checks.append(Check("pages", CheckStatus.FAIL, str(failure)))
+            else:
+                checks.append(Check("pages", CheckStatus.OK, f"every page of {path} was read"))
+    return checks
+
+
 async def _read(stores: Stores, stored: KeyValue, deep: bool) -> tuple[int, list[str]]:
     """The number of entries of a ledger that were read, and the faults of others."""
     ledger, record = LedgerId(stored.create_revision), decode_record(stored.value)

@@ -20,6 +20,7 @@ from gnomon.bookie.node import FOLDER
 from gnomon.bookie.record import ledger_key
 from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING
 from gnomon.bookie.repair.auditor import ELECTION, Auditor, AuditSettings
+from gnomon.bookie.repair.repair import LedgerRepair, Throttle
 from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnResult
@@ -314,10 +315,16 @@ def test_a_sealed_ledger_is_repaired_at_a_bookie_that_a_claimer_fenced_before_it
                 except WorldError:
                     await client.world.clock.sleep(0.5)
 
+        stored = await client.metadata.get(ledger_key("ledger"))
+        assert stored is not None
+        repair = LedgerRepair(client.metadata, client.bookies, stored, "ledger", Throttle(client.world.clock, 1.0))
+        assert await repair.count_missing() == {"bookie-2": 5}
+
         async def settled(auditor: Auditor) -> bool:
             return auditor.totals.reports_settled == 1
 
         await audited(client, settled)
+        assert await repair.count_missing() == {}
         assert set(map(len, (await copies_of(client, "ledger")).values())) == {3}
 
     with_cluster(work, bookies=3)

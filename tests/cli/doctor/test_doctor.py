@@ -18,6 +18,7 @@ from gnomon.client.described_subscription import IdleSubscription
 from gnomon.runtime.disk.data_directory import FORMAT
 from gnomon.runtime.settings.loaded_settings import load_settings
 from gnomon.testing import KafkaBroker
+from gnomon.testing.storms.processes.ledger_processes import LedgerProcesses
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -227,3 +228,25 @@ def test_the_brokers_are_asked_for_idle_subscriptions_and_an_address_that_was_gi
         done = inside("doctor", "--data-dir", tmp_path / "none", "--native-address", native, "--output", "json")
         rows = {row["check"]: row["status"] for row in json.loads(done.stdout)}
         assert rows["subscriptions"] == status
+
+
+def test_a_damaged_page_of_a_bookie_of_a_cluster_is_found(inside: Run, tmp_path: Path) -> None:
+    assert inside("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
+    (tmp_path / "FORMAT").write_text(f"{FORMAT} bookie\n")
+    done = inside("doctor", "--data-dir", tmp_path, "--deep", "--output", "json")
+    assert statuses(done)["pages"] == "ok"
+    file = tmp_path / "bookie" / "data.mdb"
+    file.write_bytes(file.read_bytes()[: 3 * 4096])
+    done = inside("doctor", "--data-dir", tmp_path, "--deep", "--output", "json")
+    assert (done.returncode, done.stderr.count("Traceback")) == (1, 0)
+    assert "was cut short" in done.stdout
+
+
+def test_the_bookies_of_a_cluster_are_asked_for_every_entry(inside: Run, tmp_path: Path) -> None:
+    with LedgerProcesses(tmp_path / "c") as cluster:
+        where = ("--metadata", cluster.metadata)
+        assert inside("ledger", "create", "audit", *where).returncode == 0
+        asked = ("doctor", "--data-dir", tmp_path / "none", "--output", "json", "--deep")
+        done = inside(*asked, GNOMON_CLUSTER__METADATA=cluster.metadata)
+        assert statuses(done)["entries"] == "ok"
+        assert "every bookie has its entries of 1 ledgers" in done.stdout
