@@ -185,6 +185,7 @@ class RemoteWatcher:
         self._client: RpcClient | None = None
         self._items: RpcStream | None = None
         self._pause_seconds = PAUSE_SECONDS_MIN
+        self._asked_at = 0.0
 
     def __aiter__(self) -> RemoteWatcher:
         return self
@@ -212,7 +213,7 @@ class RemoteWatcher:
 
     async def _stream(self) -> RpcStream:
         if self._items is None:
-            self._client = self._metadata.client
+            self._client, self._asked_at = self._metadata.client, self._metadata.clock.monotonic()
             opened = self._client.stream("watch", self._prefix, self._position)
             self._items = await self._stack.enter_async_context(opened)
         return self._items
@@ -223,6 +224,8 @@ class RemoteWatcher:
         await self._stack.aclose()
         if self._client is not None:
             self._metadata.give_up_on(self._client)
+        if self._metadata.clock.monotonic() - self._asked_at > PAUSE_SECONDS_MAX:
+            self._pause_seconds = PAUSE_SECONDS_MIN  # the stream has lived, perhaps without news
         pause_seconds, self._pause_seconds = self._pause_seconds, min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
         await self._metadata.clock.sleep(pause_seconds)
 

@@ -176,6 +176,25 @@ def test_a_watch_of_a_quiet_prefix_survives_a_compaction_of_other_changes(store_
     run(store_node, talk)
 
 
+def test_a_watch_that_hears_no_news_after_an_outage_does_not_pause_for_long_at_the_next_reset(store_node: Node) -> None:
+    async def talk(metadata: RemoteMetadata, simulation: Simulation) -> None:
+        store, network = simulation.machine("store"), simulation.network
+        async with metadata.watch("quiet", Revision(1)) as batches, trio.open_nursery() as nursery:
+            nursery.start_soon(anext, batches)
+            await simulation.sleep(1)
+            store.kill()
+            await simulation.sleep(10)
+            store.start()
+            await simulation.sleep(10)
+            (stream,) = network.streams()
+            network.reset(stream)
+            await simulation.sleep(0.5)
+            assert [each for each in network.streams() if each is not stream]
+            nursery.cancel_scope.cancel()
+
+    run(store_node, talk)
+
+
 def test_a_cancelled_anext_loses_nothing(store_node: Node) -> None:
     async def talk(remote: RemoteMetadata, simulation: Simulation) -> None:
         async with remote.watch("", Revision(1)) as batches:
