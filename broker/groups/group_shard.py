@@ -190,9 +190,10 @@ class GroupShard:
     def loaded(self, now: float, wall_ms: int) -> GroupDecision:
         """See `StateMachine.loaded`: groups are made from their records, sessions begin."""
         turn = self._turn(now, wall_ms)
+        alive, self._alive = self._alive, NOTHING_KNOWN
         for group_id, value in self._recorded.items():
             group = self._groups[group_id] = Group.from_record(group_id, value, turn)
-            generation, members = self._alive.get(group_id, (-1, ()))
+            generation, members = alive.get(group_id, (-1, ()))
             if group.generation <= generation:
                 group.end_sessions(members, turn)
             if len(group.members) > turn.settings.members_max:

@@ -20,14 +20,22 @@ class Coverage:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.largest: dict[str, float] = {}
+        """The largest measurement by its name."""
+
+    def measure(self, name: str, value: float) -> None:
+        """Takes a measurement, such as seconds that an answer took."""
+        self.largest[name] = max(value, self.largest.get(name, value))
 
     def count(self, name: str, times: int = 1) -> None:
         """Counts an event."""
         self.counts[name] += times
 
     def add(self, other: Coverage) -> None:
-        """Adds the counts of another simulation."""
+        """Adds the counts and measurements of another simulation."""
         self.counts.update(other.counts)
+        for name, value in other.largest.items():
+            self.measure(name, value)
 
     def assert_all_counted(self, names: Iterable[str], at_least: int = 1) -> None:
         """Fails with the names that were reached less often than `at_least` times.

@@ -45,6 +45,10 @@ def swept(
     while asked is None and result.seeds < GOES_ON * usual and not all(map(result.coverage.counts.get, reaches)):
         result.add(sweep(scenario, [first + result.seeds]))
     last, hours = first + result.seeds - 1, result.virtual_seconds / 3600
-    print(f"seeds {first} to {last}: {hours:.2f} virtual hours, {result.faults} faults, nothing found")
+    largest = "".join(f", {name} {value:.3f} s" for name, value in sorted(result.coverage.largest.items()))
+    print(
+        f"seeds {first} to {last}: {hours:.2f} virtual hours, {result.faults} faults, nothing found"
+        + (f"; at most{largest[1:]}" if largest else "")
+    )
     result.coverage.assert_all_counted(reaches)
     return result

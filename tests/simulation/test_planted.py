@@ -13,13 +13,14 @@ from planted.at_rest import COPIES_BUGS, REST_BUGS
 from planted.clusters import CLUSTER_BUGS
 from planted.groups import GROUP_BUGS
 from planted.hunt import QUICK_SEEDS_MAX, Scenario, find_all, found_by_test, found_within
+from planted.latencies import LATENCY_BUGS
 from planted.ledgers import LEDGER_BUGS
 from planted.logs import LOG_BUGS
 from planted.shadows import SHADOW_BUGS
 
 ALL_BUGS: list[PlantedBug] = [
     *(*BUGS, *LEDGER_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS),
-    *(*REST_BUGS, *COPIES_BUGS, *GROUP_BUGS, *LOG_BUGS),
+    *(*REST_BUGS, *COPIES_BUGS, *LATENCY_BUGS, *GROUP_BUGS, *LOG_BUGS),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The power of the judges of the state at rest: bugs that no other check of a storm finds, and the seeds to find them.
+"""The power of the judges after storms: bugs that no other check of a storm finds, and the seeds to find them.
 
 `--planted` prints the table; without it, only the bugs that a few seeds find are run.
 """
@@ -10,8 +10,9 @@ import pytest
 from planted.at_rest import COPIES_BUGS, REST_BUGS
 from planted.clusters import ClusterBug
 from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
+from planted.latencies import LATENCY_BUGS
 
-JUDGE_BUGS = [*REST_BUGS, *COPIES_BUGS]
+JUDGE_BUGS = [*REST_BUGS, *COPIES_BUGS, *LATENCY_BUGS]
 
 
 @pytest.mark.parametrize("bug", [bug for bug in JUDGE_BUGS if bug.quick], ids=lambda bug: bug.name)

@@ -5,10 +5,11 @@
         await rest.judge()
 
 1. The clients stop. Within COPIES_SECONDS each confirmed entry is on its write quorum (`copies`).
-2. All topics of clients are deleted over the protocol. Within REST_SECONDS, in which the bookies collect, there is no
+2. Latencies are measured in the calm (`latency`).
+3. All topics of clients are deleted over the protocol. Within REST_SECONDS, in which the bookies collect, there is no
    finding about the metadata, the stores or the memory of the brokers (`metadata_audit`, `store_audit`,
    `broker_audit`).
-3. A finding counts only if every look of that time repeats it: work that runs without clients comes and goes.
+4. A finding counts only if every look of that time repeats it: work that runs without clients comes and goes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.kafka.log_clients import RETRY_SECONDS
 from gnomon.testing.storms.kafka.storm_clients import DELETE_TOPICS_VERSION, ask_until
 from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, WireCluster, WireConnection
+from gnomon.testing.storms.latency.drill import Drill
 from gnomon.testing.storms.rest.broker_audit import audit_broker
 from gnomon.testing.storms.rest.copies import audit_copies
 from gnomon.testing.storms.rest.finding import StateFinding
@@ -66,6 +68,7 @@ class Rest:
             if name not in self._roll.machines:
                 machine.kill()
         await self._none_within(COPIES_SECONDS, self._copies, "copies")
+        await Drill(self._simulation, self._roll).judge()
         await self._delete_topics()
         await self._none_within(REST_SECONDS, self._findings, "state at rest")
 

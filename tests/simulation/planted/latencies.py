@@ -1,0 +1,61 @@
+"""Bugs that cost clients nothing but time: nothing is lost or wrong, and every storm ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker_scenario import CLUSTER_SCENARIO, SCENARIO, Scenario
+
+from gnomon.broker.partition.turns import Turns
+from gnomon.metadata.presence import Presence
+from gnomon.runtime.rpc.client import RpcClient
+from gnomon.runtime.timers import Timers
+
+from planted.clusters import ClusterBug
+from planted.planted_bug import Plant
+
+LATENCY_BUGS: list[ClusterBug] = []
+
+
+def planted(
+    name: str, *, breaks: str, scenario: Scenario = CLUSTER_SCENARIO, quick: bool = False
+) -> Callable[[Plant], Plant]:
+    """Lists a bug; the decorated function patches the product."""
+
+    def decorate(plant: Plant) -> Plant:
+        LATENCY_BUGS.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
+        return plant
+
+    return decorate
+
+
+@planted("readers that wait are not woken", breaks="broker.partition.turns 1", scenario=SCENARIO, quick=True)
+def not_woken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Turns, "advanced", lambda turns, partition: None)
+
+
+@planted("timers run a tenth of a second late", breaks="runtime.timers 1", scenario=SCENARIO)
+def late_timers(patch: pytest.MonkeyPatch) -> None:
+    call_at = Timers.call_at
+    patch.setattr(Timers, "call_at", lambda timers, deadline, callback: call_at(timers, deadline + 0.1, callback))
+
+
+@planted("the pauses between attempts to connect never shrink", breaks="runtime.rpc.client, welcomed")
+def pauses_stay(patch: pytest.MonkeyPatch) -> None:
+    def welcomed(client: Any, cluster: object) -> None:
+        if client.cluster is None and isinstance(cluster, str):
+            client.cluster = cluster
+
+    patch.setattr(RpcClient, "welcomed", welcomed)
+
+
+@planted("leases live twice as long as they are said to", breaks="metadata.presence, ttl_seconds")
+def long_leases(patch: pytest.MonkeyPatch) -> None:
+    before = Presence.__init__
+
+    def twice(presence: Any, metadata: Any, clock: Any, key: str, value: bytes, ttl_seconds: float, **how: Any) -> None:
+        before(presence, metadata, clock, key, value, 2 * ttl_seconds, **how)
+
+    patch.setattr(Presence, "__init__", twice)
