@@ -70,15 +70,6 @@ def test_thousands_of_waiting_connections_are_served_without_recursion() -> None
     assert memory.bytes_used == 0
 
 
-def test_a_long_request_that_is_decoded_after_its_connection_has_closed_takes_no_memory() -> None:  # invariant 2
-    memory = RequestMemory(1_000_000)
-    gone = Peer(memory)
-    gone.ask()
-    gone.connection.closed()
-    gone.connection.charge(gone.exchanges[0], 500_000)
-    assert memory.bytes_used == 0
-
-
 def test_a_connection_that_waited_for_memory_and_left_is_forgotten() -> None:
     memory = RequestMemory(1000)
     held, gone = Peer(memory), Peer(memory)
