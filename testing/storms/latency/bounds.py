@@ -22,8 +22,8 @@ class Latency(Enum):
     SHADOW = ("source to shadow", 0.1)
     """From a Produce request to the source to the answer of a fetch that waits at the end of the shadow."""
     RECONNECT = ("reconnect", 1.0)
-    """From a reset of all streams of the leader until it acknowledges again: its writer has lost all bookies, so the log
-    is opened again; a failed opening is repeated after 0.5 s."""
+    """From a reset of all streams of the leader until it acknowledges again: its writer has lost all bookies, and the
+    log is opened again; a failed opening is repeated after 0.5 s."""
     FAIL_OVER = ("fail-over", 1.5)
     """From the kill of the leader until another broker (or its next process) acknowledges, without the lease of the
     killed one: the end of the lease is noticed, the news spreads, the log is claimed."""
