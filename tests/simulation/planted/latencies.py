@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from broker_scenario import CLUSTER_SCENARIO, SCENARIO, Scenario
 
+from gnomon.broker.kafka.connections.exchange import Exchange
 from gnomon.broker.partition.turns import Turns
 from gnomon.metadata.presence import Presence
 from gnomon.runtime.rpc.client import RpcClient
-from gnomon.runtime.timers import Timers
 
 from planted.clusters import ClusterBug
 from planted.planted_bug import Plant
@@ -36,10 +36,14 @@ def not_woken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Turns, "advanced", lambda turns, partition: None)
 
 
-@planted("timers run a tenth of a second late", breaks="runtime.timers 1", scenario=SCENARIO)
-def late_timers(patch: pytest.MonkeyPatch) -> None:
-    call_at = Timers.call_at
-    patch.setattr(Timers, "call_at", lambda timers, deadline, callback: call_at(timers, deadline + 0.1, callback))
+@planted("a long poll ends a tenth of a second late", breaks="broker.kafka.poll, deadline", scenario=SCENARIO)
+def late_polls(patch: pytest.MonkeyPatch) -> None:
+    before = Exchange.__init__
+
+    def late(exchange: Any, connection: Any, header: Any, size: int, started: float) -> None:
+        before(exchange, connection, header, size, started + 0.1)
+
+    patch.setattr(Exchange, "__init__", late)
 
 
 @planted("the pauses between attempts to connect never shrink", breaks="runtime.rpc.client, welcomed")
