@@ -45,3 +45,11 @@ def test_a_sweep_shows_the_errors_of_all_its_seeds_up_to_a_bound(
     shown = [int(str(error).split()[0]) for error in failed.value.exceptions]
     assert all(seed % 2 for seed in shown)
     assert shown == found if found else len(shown) == FAILURES_MAX
+
+
+def test_a_sweep_has_the_largest_measurement_of_all_its_seeds() -> None:
+    async def measuring(simulation: Simulation) -> None:
+        for value in (1.0, float(simulation.seed), 0.5):
+            simulation.coverage.measure("seconds", value)
+
+    assert sweep(measuring, [2, 7, 3]).coverage.largest == {"seconds": 7.0}
