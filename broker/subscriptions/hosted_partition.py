@@ -38,7 +38,7 @@ from gnomon.log.log_reader import LogBounds
 from gnomon.log.subscription_keys import SubscriptionsError
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.loop.paced import PAUSE_SECONDS
+from gnomon.runtime.loop.paced import PAUSE_SECONDS, paced
 from gnomon.runtime.outcome import finished
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.timers import Timers
@@ -46,6 +46,8 @@ from gnomon.runtime.world import Clock, WorldError
 
 FINISH_SECONDS = 1.0
 """The time that consumers wait for the last positions to be stored before they are let go."""
+ADDED_AT_ONCE = 500
+"""Subscriptions of the store that are added in a turn of the event loop: as many take some 2 ms."""
 SENT_AWAY_AT_ONCE = 500
 """Consumers that are sent away in a turn of the event loop when the term ends: as many take some 3 ms."""
 STORE_ERRORS = (MetadataError, LedgerError, SubscriptionsError, WorldError)
@@ -119,7 +121,7 @@ class HostedPartition(Generic[DeliveryChannelT]):
     async def _add_stored(self, stored: Mapping[str, Position]) -> None:
         """Adds subscriptions that the store already had; they may have missed records."""
         cut = await self._read_cut()
-        for name, position in stored.items():
+        async for name, position in paced(stored.items(), ADDED_AT_ONCE, self._clock):
             self._missed.loaded(name, position.offset, self._add(name, position), cut)
         self._missed.log_loaded(stored)
 

@@ -63,6 +63,7 @@ THRESHOLDS = tuple(
         (source_tail, "FRESH_BYTES_MAX", (1, 500)),
         (image, "WAITING_MAX", (1, 4)),
         (shadow_partition, "TOGETHER_ENTRIES", (1, 3)),
+        (hosted_partition, "ADDED_AT_ONCE", (1, 2)),
         (hosted_partition, "SENT_AWAY_AT_ONCE", (1, 2)),
         (stations, "READERS_AT_ONCE", (1, 2)),
         (segment_store, "APPENDS_MAX", (1, 3)),

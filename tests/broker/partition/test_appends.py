@@ -70,6 +70,16 @@ def test_a_repeat_is_answered_like_its_first_copy_and_not_before_it(bench: Bench
     assert bench.answers.got[4:] == [("b once more", Produced(ErrorCode.NONE, Offset(6), -1, 3))]
 
 
+def test_a_repeat_has_the_append_time_of_its_first_copy_where_the_log_sets_it(bench: Bench) -> None:  # 2
+    bench.log.settings = PartitionSettings(log_append_time=True)
+    bench.appends.repeated(bench.log, Duplicate(Offset(6), Offset(7), NOW), bench.answers, "b again")
+    bench.appends.stored(bench.log)
+    bench.appends.stored(bench.log)
+    assert bench.answers.got[2:] == [("b again", Produced(ErrorCode.NONE, Offset(6), NOW, 3))]
+    bench.appends.repeated(bench.log, Duplicate(Offset(6), Offset(7), NOW), bench.answers, "b once more")
+    assert bench.answers.got[3:] == [("b once more", Produced(ErrorCode.NONE, Offset(6), NOW, 3))]
+
+
 def test_a_snapshot_of_producers_is_answered_to_nobody(bench: Bench) -> None:
     bench.appends.written((Offset(7), Offset(7), -1, None, None))
     for _ in range(3):

@@ -395,7 +395,7 @@ def test_a_batch_that_cannot_be_compressed_again_is_refused_and_leaves_no_trace(
 def test_a_batch_out_of_order_is_refused_with_its_producer_and_sequence() -> None:
     log = _log()
     log.append(_batch(producer=0, epoch=1), NOW, 0)
-    assert log.append(_batch(producer=0, epoch=1), NOW, 1) == Duplicate(Offset(0), Offset(1))
+    assert log.append(_batch(producer=0, epoch=1), NOW, 1) == Duplicate(Offset(0), Offset(1), NOW)
     with pytest.raises(BatchRejected) as refusal:
         log.append(_batch(producer=0, epoch=1, sequence=7), NOW, 1)
     assert refusal.value.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -413,7 +413,7 @@ def test_a_log_that_refuses_new_batches_says_why_and_answers_repeats() -> None: 
     log = _log()
     log.append(_batch(producer=9), NOW, 0)
     log.refusal = "subscription 's' has a backlog of 2 GiB: read it"
-    assert log.append(_batch(producer=9), NOW, 1) == Duplicate(Offset(0), Offset(1))
+    assert log.append(_batch(producer=9), NOW, 1) == Duplicate(Offset(0), Offset(1), NOW)
     with pytest.raises(BatchRejected, match="has a backlog of 2 GiB") as refusal:
         log.append(_batch(producer=9, sequence=1), NOW, 1)
     assert refusal.value.error_code == ErrorCode.POLICY_VIOLATION
