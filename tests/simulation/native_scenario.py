@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import pytest
 from broker_scenario import CLIENTS, CLUSTER, KAFKA, Scenario, broker, run
 
+from gnomon.client import client as native_client
 from gnomon.testing.simulation.machine import Node
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
 from gnomon.testing.simulation.simulation import Simulation
@@ -14,6 +16,7 @@ from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.storm_clients import one_of
 from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.subscriptions.cancelled_calls import cancel_calls
+from gnomon.testing.storms.subscriptions.churn_clients import churn_subscription
 from gnomon.testing.storms.subscriptions.seek_clients import seek_and_read
 from gnomon.testing.storms.subscriptions.slow_streams import slow_streams
 from gnomon.testing.storms.subscriptions.subscription_clients import KINDS
@@ -39,6 +42,28 @@ SEEKING_CLIENTS = replace(
 )
 SEEKING = partial(taken_late, scenario=partial(run, scenario=SEEKING_CLIENTS))
 SEEKING_CLUSTER = partial(taken_late, scenario=partial(run, scenario=replace(CLUSTER, clients=SEEKING_CLIENTS)))
+CHURN = {
+    "churn": one_of(*(partial(churn_subscription, kind=kind) for kind in KINDS)),
+    "more": one_of(*(partial(churn_subscription, kind=kind, name="more") for kind in KINDS)),
+}
+"""Subscriptions of all types with few permits, that are sought by several at once and deleted, of topics that grow."""
+CHURNING_CLIENTS = replace(SEEKING_CLIENTS, beside=CHURN, liveness_seconds=120.0)
+REFRESH_SECONDS = (1.0, 1.0, 30.0)
+
+
+async def refreshed_often(simulation: Simulation, *, scenario: Scenario) -> int:
+    """Runs a scenario in which clients look for new partitions every second, in most seeds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native_client, "REFRESH_SECONDS", simulation.random("refresh").choice(REFRESH_SECONDS))
+        return await run(simulation, scenario)
+
+
+CHURNING = partial(taken_late, scenario=partial(refreshed_often, scenario=CHURNING_CLIENTS))
+CHURNING_CLUSTER = partial(
+    taken_late, scenario=partial(refreshed_often, scenario=replace(CLUSTER, clients=CHURNING_CLIENTS))
+)
+CHURNED = tuple(f"log/{event}" for event in ("seeks_at_once", "unsubscribed", "topic_grown"))
+"""Counters that a sweep has to reach."""
 CALLS_CANCELLED = 80
 CUT_OFF = "calls/cut off"
 """A counter that a sweep has to reach."""

@@ -29,7 +29,7 @@ from broker_scenario import (
 )
 from counter_scenario import COUNTERS, COUNTERS_UNHEARD
 from group_scenario import GROUPS_OF_A_CLUSTER, GROUPS_OF_ONE_BROKER
-from native_scenario import CANCELLED, SEEKING, SEEKING_CLUSTER
+from native_scenario import CANCELLED, CHURNING, CHURNING_CLUSTER, SEEKING, SEEKING_CLUSTER
 from rich_scenario import RICH, RICH_CLUSTER
 
 from gnomon.testing.simulation.simulation import simulate
@@ -48,6 +48,8 @@ SCENARIOS = {
     "key-shared": KEY_SHARED,
     "seeks": SEEKING,
     "seeks-in-a-cluster": SEEKING_CLUSTER,
+    "churned": CHURNING,
+    "churned-in-a-cluster": CHURNING_CLUSTER,
     "cancelled": CANCELLED,
     "quotas": QUOTAS_SCENARIO,
     "quotas-of-one-broker": QUOTAS_OF_ONE_BROKER,

@@ -10,6 +10,7 @@ from broker_scenario import SCENARIO, scenario_with
 
 from planted import BUGS, PlantedBug
 from planted.at_rest import COPIES_BUGS, REST_BUGS
+from planted.churn import CHURN_BUGS
 from planted.clusters import CLUSTER_BUGS
 from planted.groups import GROUP_BUGS
 from planted.hunt import QUICK_SEEDS_MAX, Scenario, find_all, found_by_test, found_within
@@ -20,7 +21,7 @@ from planted.shadows import SHADOW_BUGS
 
 ALL_BUGS: list[PlantedBug] = [
     *(*BUGS, *LEDGER_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS),
-    *(*REST_BUGS, *COPIES_BUGS, *LATENCY_BUGS, *GROUP_BUGS, *LOG_BUGS),
+    *(*REST_BUGS, *COPIES_BUGS, *LATENCY_BUGS, *GROUP_BUGS, *LOG_BUGS, *CHURN_BUGS),
 ]
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import pytest
 
+from planted.churn import CHURN_BUGS
 from planted.clusters import ClusterBug
 from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
 from planted.shadows import SHADOW_BUGS
 
 
-@pytest.mark.parametrize("bug", [bug for bug in SHADOW_BUGS if bug.quick], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [bug for bug in [*SHADOW_BUGS, *CHURN_BUGS] if bug.quick], ids=lambda bug: bug.name)
 def test_a_bug_planted_in_shadows_is_found_within_a_few_seeds(bug: ClusterBug) -> None:
     assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
 
@@ -23,4 +24,4 @@ def test_every_bug_planted_in_shadows_is_found(
     if not request.config.getoption("--planted"):
         pytest.skip("asked for with --planted: it takes minutes")
     with capsys.disabled():
-        find_all((bug, bug.scenario) for bug in SHADOW_BUGS)
+        find_all((bug, bug.scenario) for bug in [*SHADOW_BUGS, *CHURN_BUGS])

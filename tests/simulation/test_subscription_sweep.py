@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker_scenario import CLIENTS, cluster_with, run
 from extent import swept
-from native_scenario import CANCELLED, CUT_OFF, SEEKING, SEEKING_CLUSTER
+from native_scenario import CANCELLED, CHURNED, CHURNING, CHURNING_CLUSTER, CUT_OFF, SEEKING, SEEKING_CLUSTER
 
 from gnomon.broker.subscriptions.cursor import Cursor
 from gnomon.broker.subscriptions.dispatcher import Dispatcher
@@ -46,6 +46,14 @@ def test_no_seek_on_one_broker_is_followed_by_a_record_from_before_the_seek() ->
 
 def test_no_seek_in_a_cluster_is_followed_by_a_record_from_before_the_seek() -> None:
     swept(SEEKING_CLUSTER, 1, part=0.1)
+
+
+def test_no_record_is_missed_with_few_permits_several_seeks_deletions_and_growth_on_one_broker() -> None:
+    swept(CHURNING, 5, part=0.2, reaches=CHURNED)
+
+
+def test_no_record_is_missed_with_few_permits_several_seeks_deletions_and_growth_in_a_cluster() -> None:
+    swept(CHURNING_CLUSTER, 1, part=0.1)
 
 
 def test_no_cancelled_call_of_a_native_client_leaves_anything_half_done() -> None:
