@@ -46,7 +46,10 @@ class DamagedBookie:
     def __init__(self, cluster: LedgerProcesses, older: Path) -> None:
         self._cluster, self._older = cluster, older
         self.written = 0
-        self._age()
+        trio.run(self._write)
+        assert self.daemon.stop() == 0
+        shutil.copytree(self.store, older)
+        cluster.start_bookie(NAME, *REPORTS_SOON)
 
     @property
     def directory(self) -> Path:
@@ -59,11 +62,6 @@ class DamagedBookie:
     @property
     def daemon(self) -> Daemon:
         return self._cluster.daemons[NAME]
-
-    def _age(self) -> None:
-        """Keeps an older copy: of the last round, so that entries were added since."""
-        shutil.rmtree(self._older, ignore_errors=True)
-        shutil.copytree(self.store, self._older)
 
     def round(self, damage: Damage) -> Outcome:
         """Damages the stopped bookie, starts it, and reads everything; a refused bookie gets its sound store back."""
@@ -93,7 +91,8 @@ class DamagedBookie:
             outcome.kind = "repaired"
         if "store_salvaged" in log:
             outcome.words.append("store_salvaged")
-        self._age()
+        shutil.rmtree(self._older)  # the next older copy: the bookie has begun a run since
+        shutil.copytree(sound / "bookie", self._older)
         return outcome
 
     async def _write(self) -> None:
@@ -163,12 +162,16 @@ def bookie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DamagedBookie]:
 def test_a_bookie_with_one_damaged_page_serves_what_it_can_and_is_repaired_from_its_copies(
     bookie: DamagedBookie,
 ) -> None:
-    trio.run(bookie._write)
     place = file_of(bookie.store).read_bytes().index(b"entry 2 entry 2")
     outcome = bookie.round(Damage("zeroed page", "bookie", place // PAGE * PAGE, place // PAGE * PAGE + PAGE))
     assert (outcome.kind, outcome.faults) == ("repaired", [])
     assert outcome.words == ["store_salvaged"]
     assert (bookie.store / "damaged.mdb").exists()
+
+
+def test_a_bookie_with_an_older_copy_of_its_disk_is_repaired(bookie: DamagedBookie) -> None:
+    outcome = bookie.round(Damage("older copy", "bookie"))
+    assert (outcome.kind, outcome.faults) == ("repaired", [])
 
 
 def test_no_damage_of_a_bookie_loses_or_changes_an_entry_of_the_cluster(bookie: DamagedBookie) -> None:
