@@ -71,13 +71,22 @@ class Drill:
             bootstrap = [(name, KAFKA_PORT) for name in self._roll.brokers_known]
             findings.extend(await _DrillClient(world, self._roll, simulation, bootstrap).run(self._stream.random()))
 
-        machine.start(node)
-        process = machine.process
-        assert process is not None
         with trio.move_on_after(DRILL_SECONDS) as hanging:
+            while not self._all_lead():
+                await simulation.sleep(RETRY_SECONDS)
+            machine.start(node)
+            process = machine.process
+            assert process is not None
             await process.ended.wait()
         assert not hanging.cancelled_caught, f"a drill of latencies is not over after {DRILL_SECONDS} s"
         assert not findings, "latency: " + "; ".join(findings)
+
+    def _all_lead(self) -> bool:
+        """Whether every broker serves and sees all others: until then leaders change."""
+        known, serving = len(self._roll.brokers_known), self._roll.brokers()
+        return len(serving) == known and all(
+            len(each.serving.broker.placement.leadership.leading) == known for each in serving
+        )
 
 
 @dataclass(slots=True)
@@ -165,6 +174,8 @@ class _DrillClient:
         answer = await waiting.connection.wait(waiting.answer)
         waiting.answered_at = self._clock.monotonic()
         assert isinstance(answer, FetchResponse)
+        found = ErrorCode(answer.responses[0].partitions[0].error_code)
+        assert found is ErrorCode.NONE, f"in the calm, a fetch is answered with {found.name}"
 
     async def _produce(self, connection: WireConnection) -> None:
         batch = build_batch([Record(0, value=b"drill")], base_timestamp=self._clock.wall_ms())
