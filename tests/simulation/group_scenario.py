@@ -52,8 +52,11 @@ async def run_groups(simulation: Simulation, *, several: bool) -> int:
     pauses = stream.expovariate(1.0) if stream.random() < 0.5 else 0.0
 
     async def pause() -> None:
-        while simulation.clock.monotonic() < clients.storm_seconds:
+        last = clients.storm_seconds - PAUSE_SECONDS_MAX  # no pause goes on after the storm: latencies are judged then
+        while True:
             await simulation.sleep(3 + 10 * stream.random())
+            if simulation.clock.monotonic() > last:
+                return
             simulation.coverage.count(PAUSE)
             stand_still(simulation, simulation.machine("broker"), PAUSE_SECONDS_MAX * stream.random())
 
