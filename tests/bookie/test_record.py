@@ -121,3 +121,93 @@ def test_an_invalid_quorum_is_refused() -> None:
     for quorum in (Quorum(1, 2, 1), Quorum(3, 2, 3), Quorum(1, 1, 0)):
         with pytest.raises(ValueError, match="write quorum"):
             quorum.check()
+
+
+def test_an_entry_is_on_the_bookies_from_its_number_on_around_the_ensemble() -> None:
+    assert [Quorum(4, 3, 2).write_set(EntryId(entry)) for entry in range(5)] == [
+        (0, 1, 2),
+        (1, 2, 3),
+        (2, 3, 0),
+        (3, 0, 1),
+        (0, 1, 2),
+    ]
+
+
+@pytest.mark.parametrize(("quorum", "fences", "negatives"), [(Quorum(5, 3, 2), 4, 2), (Quorum(3, 3, 3), 1, 1)])
+def test_fences_and_negative_answers_exclude_an_acknowledgement(quorum: Quorum, fences: int, negatives: int) -> None:
+    assert (quorum.fences_needed, quorum.negatives_needed) == (fences, negatives)
+
+
+def moved(record: LedgerRecord, session: int, last_entry: int, *names: str) -> LedgerRecord:
+    bookies = tuple(map(BookieId, names)) or None
+    return claim(record, SessionId(session), EntryId(last_entry), bookies=bookies)
+
+
+def test_the_fragment_of_an_entry_is_the_last_one_that_begins_at_or_before_it() -> None:
+    record = moved(moved(record_of(), 2, 9, "b1"), 3, 19, "b2")
+    assert [record.fragment_of(EntryId(entry)).bookies for entry in (0, 9, 10, 19, 20, 99)] == [
+        ("b0",),
+        ("b0",),
+        ("b1",),
+        ("b1",),
+        ("b2",),
+        ("b2",),
+    ]
+    assert shrink(record, EntryId(15), 0).fragment_of(EntryId(3)).bookies == ("b1",)
+    assert record.bookies == ("b0", "b1", "b2")
+
+
+def test_a_claim_keeps_the_last_ensemble_unless_it_is_given_another_one() -> None:
+    record = moved(record_of(), 2, 9, "b7")
+    assert moved(record, 3, 19).fragments[-1] == Fragment(EntryId(20), SessionId(3), (BookieId("b7"),))
+    assert moved(record, 3, 19, "b8").fragments[-1].bookies == ("b8",)
+    with pytest.raises(AssertionError, match="session 2 is not above 2"):
+        moved(record, 2, 19)
+
+
+def test_a_claim_continues_at_the_start_of_its_last_fragment_or_later_and_not_below_the_start() -> None:
+    record = moved(record_of(), 2, 9)
+    assert bounds(moved(record, 3, 9)) == [(0, 1), (10, 3)]
+    with pytest.raises(AssertionError, match="begins at 10 was found to end at 8"):
+        moved(record, 3, 8)
+    with pytest.raises(AssertionError, match="was found to end at 10"):
+        moved(shrink(record, EntryId(12), 0), 3, 10)
+    assert bounds(moved(shrink(record, EntryId(12), 0), 3, 11)) == [(12, 3)]
+
+
+def test_only_bounds_on_the_same_bookies_are_dropped_without_orphans() -> None:
+    record = moved(moved(moved(record_of(), 2, 9), 3, 19, "b1"), 4, 29)
+    claimed = claim(record, SessionId(5), EntryId(39), without_orphans=True)
+    assert bounds(claimed) == [(0, 1), (10, 2), (20, 3), (40, 5)]
+    assert bounds(claim(record, SessionId(5), EntryId(39))) == [(0, 1), (10, 2), (20, 3), (30, 4), (40, 5)]
+    alone = claim(record_of(), SessionId(2), EntryId(9), without_orphans=True)
+    assert bounds(alone) == [(0, 1), (10, 2)]
+
+
+def test_a_bookie_is_replaced_in_the_fragment_that_was_copied_and_in_no_other() -> None:
+    record = moved(record_of(Quorum(2, 2, 1)), 2, 9)
+    changed = replace_bookie(record, EntryId(10), BookieId("b1"), BookieId("b9"))
+    assert [fragment.bookies for fragment in changed.fragments] == [("b0", "b1"), ("b0", "b9")]
+
+
+def test_an_ensemble_changes_at_the_start_of_its_own_fragment_or_later() -> None:
+    record = moved(record_of(), 2, 9)
+    at_start = change_ensemble(record, EntryId(10), (BookieId("b5"),))
+    assert [fragment.bookies for fragment in at_start.fragments] == [("b0",), ("b5",)]
+    with pytest.raises(AssertionError, match="below its own fragment"):
+        change_ensemble(record, EntryId(9), (BookieId("b5"),))
+
+
+def test_the_record_alone_proves_the_entries_below_its_last_fragment_confirmed() -> None:
+    record = moved(record_of(), 2, 9)
+    assert record.confirmed == 9
+    assert shrink(record, EntryId(15), 0).confirmed == 14
+    sealed = seal(record, EntryId(30), 77)
+    assert (sealed.confirmed, sealed.sealed, sealed.length_bytes) == (30, True, 77)
+
+
+def test_a_shrink_to_the_start_of_a_fragment_drops_those_before_it() -> None:
+    record = moved(record_of(), 2, 9)
+    assert bounds(shrink(record, EntryId(9), 5)) == [(0, 1), (10, 2)]
+    shrunk = shrink(record, EntryId(10), 5)
+    assert (bounds(shrunk), shrunk.start_entry, shrunk.length_bytes) == ([(10, 2)], 10, 5)

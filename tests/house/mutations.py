@@ -33,7 +33,7 @@ TARGETS = {
     "bookie": (
         "digest entry placement record ledgers/writer ledgers/reader ledgers/recovery",
         "bookie",
-        "digest entry record writer reader recovery ledgers ledger claim",
+        "digest entry placement record writer reader recovery",
     ),
     "partition": (
         "appends state log producers refused_batches",
@@ -70,7 +70,7 @@ def survivors() -> Iterator[tuple[str, str]]:
     ran = subprocess.run([sys.executable, "-c", SHOW], cwd=COPY, stdout=subprocess.PIPE, text=True, check=True)
     for found in filter(None, ran.stdout.split("# gnomon.")[1:]):
         name, *diff = found.splitlines()
-        if name.endswith(": timeout"):
+        if not name.endswith((": survived", ": no tests")):
             continue
         function = re.sub(r"x_|xǁ|ǁ|__mutmut_\d+: .*", lambda mark: "." if mark[0] == "ǁ" else "", name)
         changed = [
