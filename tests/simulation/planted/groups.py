@@ -43,8 +43,8 @@ def expires_under_a_commit(patch: pytest.MonkeyPatch) -> None:
 def _expiry_of(patch: pytest.MonkeyPatch, seen: Callable[[Group | None], Group | None]) -> None:
     expired = offsets.expired
 
-    def otherwise(group_id: str, group: Group | None, stored: GroupOffsets, turn: Any) -> Iterator[OffsetRecord]:
-        return expired(group_id, seen(group), stored, turn)
+    def otherwise(group_id: str, group: Group | None, *place_and_turn: Any) -> Iterator[OffsetRecord]:
+        return expired(group_id, seen(group), *place_and_turn)
 
     patch.setattr(offsets, "expired", otherwise)
 
@@ -67,8 +67,8 @@ def read_topics_expire(patch: pytest.MonkeyPatch) -> None:
 def unread_topics_kept(patch: pytest.MonkeyPatch) -> None:
     expired = offsets.expired
 
-    def of_empty_groups(group_id: str, group: Any, stored: GroupOffsets, turn: Any) -> Iterator[OffsetRecord]:
-        return iter(()) if group is not None and group.members else expired(group_id, group, stored, turn)
+    def of_empty_groups(group_id: str, group: Any, *place_and_turn: Any) -> Iterator[OffsetRecord]:
+        return iter(()) if group is not None and group.members else expired(group_id, group, *place_and_turn)
 
     patch.setattr(offsets, "expired", of_empty_groups)
 
@@ -77,8 +77,8 @@ def unread_topics_kept(patch: pytest.MonkeyPatch) -> None:
 def expiry_not_recorded(patch: pytest.MonkeyPatch) -> None:
     expired = offsets.expired
 
-    def unrecorded(group_id: str, group: Any, stored: GroupOffsets, turn: Any) -> Iterator[OffsetRecord]:
-        for record in list(expired(group_id, group, stored, turn)):
+    def unrecorded(group_id: str, group: Any, stored: GroupOffsets, *place_and_turn: Any) -> Iterator[OffsetRecord]:
+        for record in list(expired(group_id, group, stored, *place_and_turn)):
             stored.apply(record)
         return iter(())
 
