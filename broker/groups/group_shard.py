@@ -37,11 +37,12 @@ from gnomon.broker.groups.call import (
     error_of,
     refused,
 )
+from gnomon.broker.groups.expiry import ExpirySearch
 from gnomon.broker.groups.group import Group, GroupState
 from gnomon.broker.groups.group_admin import describe, listed
 from gnomon.broker.groups.members_memory import MembersMemory
-from gnomon.broker.groups.offsets import GroupOffsets
-from gnomon.broker.groups.parts import GROUP_WEIGHT, OFFSETS_MAX
+from gnomon.broker.groups.offsets import NO_OFFSETS, GroupOffsets
+from gnomon.broker.groups.parts import OFFSETS_MAX
 from gnomon.broker.groups.records import (
     CoordinatorRecord,
     GroupRecord,
@@ -120,9 +121,7 @@ class GroupShard:
         self._wakes: list[tuple[float, str]] = []
         self._wake_of: dict[str, float] = {}
         self._next_expiry = math.inf
-        self._unexamined: Iterator[tuple[str, list[tuple[str, int]], bool]] = iter(())
-        """The rest of a search for expired offsets: runs of offsets, each with its group and whether it is the last run
-        of the group."""
+        self._search = ExpirySearch(self._groups, self._offsets)
         self._deleting: set[str] = set()
         """Groups some of whose offsets are deleted, and the others are about to be."""
 
@@ -387,7 +386,7 @@ class GroupShard:
     # Offsets
 
     def _offsets_of(self, group_id: str) -> GroupOffsets:
-        return self._offsets.get(group_id) or GroupOffsets()
+        return self._offsets.get(group_id, NO_OFFSETS)
 
     def _forget_offsets_if_none(self, group_id: str) -> None:
         if self._offsets[group_id].empty():
@@ -417,37 +416,19 @@ class GroupShard:
             turn.reply(call, response)
 
     def _expire(self, turn: Turn) -> None:
-        """Searches a bounded number of offsets for expired ones; the next turn continues the search."""
-        records: list[CoordinatorRecord] = []
-        room = OFFSETS_MAX
-        for group_id, places, last in self._unexamined:
-            group, group_offsets = self._groups.get(group_id), self._offsets_of(group_id)
-            over = list(offsets.expired(group_id, group, group_offsets, places, turn))
-            records += over
-            if last and group is not None and group.vacant() and group_offsets.consists_of(len(over)):
-                records += self._remove(group_id, turn)
-            room -= GROUP_WEIGHT + len(places)
-            if room <= 0:
-                self._next_expiry = turn.now + EXPIRY_PAUSE_SECONDS
-                break
-        else:
-            self._schedule_expiry(turn)
+        part = self._search.part(turn)
+        records: list[CoordinatorRecord] = [*part.tombstones]
+        for group_id in part.groups_over:
+            records += self._remove(group_id, turn)
         if records:
             turn.append(records)
-
-    def _runs_of_offsets(self) -> Iterator[tuple[str, list[tuple[str, int]], bool]]:
-        """The durable offsets of every group, in runs of at most OFFSETS_MAX; offsets may be replayed meanwhile."""
-        without_group = (group_id for group_id in list(self._offsets) if group_id not in self._groups)
-        for group_id in chain(list(self._groups), without_group):
-            places = self._offsets_of(group_id).durable_places()
-            run = list(islice(places, OFFSETS_MAX))
-            while following := list(islice(places, OFFSETS_MAX)):
-                yield group_id, run, False
-                run = following
-            yield group_id, run, True
+        if part.last:
+            self._schedule_expiry(turn)
+        else:
+            self._next_expiry = turn.now + EXPIRY_PAUSE_SECONDS
 
     def _schedule_expiry(self, turn: Turn) -> None:
-        self._unexamined = self._runs_of_offsets()
+        self._search = ExpirySearch(self._groups, self._offsets)
         self._next_expiry = turn.after_ms(turn.settings.offsets_retention_check_interval_ms)
 
     # Turns

@@ -124,6 +124,10 @@ class GroupOffsets:
         return not self.stored and not self._under_way
 
 
+NO_OFFSETS = GroupOffsets()
+"""The offsets of a group that has none; never changed."""
+
+
 def commit(group: Group | None, call: GroupCall, turn: Turn) -> None:
     """Stores offsets for a member of the group, or for any client while the group has no members."""
     request: OffsetCommitRequest = call.request

@@ -38,7 +38,7 @@ TARGETS = {
     "partition": (
         "appends state log producers refused_batches",
         "broker/partition",
-        "appends log producers refused_batches state partition",
+        "appends log log_limits producers refused_batches state partition",
     ),
 }
 """By name: the modules that are changed, their folder, and the tests that are to notice it."""

@@ -54,6 +54,7 @@ PURE = (
     "broker/replication/protocol.py",
     "broker/replication/stats.py",
     "broker/groups/call.py",
+    "broker/groups/expiry.py",
     "broker/groups/group.py",
     "broker/groups/group_admin.py",
     "broker/groups/member.py",

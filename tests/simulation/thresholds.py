@@ -17,7 +17,7 @@ from gnomon.bookie.ledgers import claim, copies, ledgers
 from gnomon.bookie.storage import removal
 from gnomon.broker import state_logs
 from gnomon.broker.coordination import hosted_machine
-from gnomon.broker.groups import group_shard
+from gnomon.broker.groups import expiry, group_shard
 from gnomon.broker.kafka import fetch, long_poll, produce
 from gnomon.broker.kafka.connections import request_handling
 from gnomon.broker.partition import log, recoding, trim
@@ -50,6 +50,7 @@ THRESHOLDS = tuple(
         (hosted_machine, "SNAPSHOT_BATCH_BYTES", (1, 200)),
         (hosted_machine, "APPEND_BATCH_BYTES", (1, 200)),
         (group_shard, "SNAPSHOT_PART_RECORDS", (1, 3)),
+        (expiry, "OFFSETS_MAX", (1, 3)),
         (group_shard, "OFFSETS_MAX", (1, 3)),
         (group_shard, "GROUPS_EXAMINED_MAX", (1, 2)),
         (fetch, "ELEMENTS_AT_ONCE", (0, 2)),

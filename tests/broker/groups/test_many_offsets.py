@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import commit_request
 
-from gnomon.broker.groups import group_shard
+from gnomon.broker.groups import expiry, group_shard
 from gnomon.broker.groups.call import DeleteTopicOffsetsRequest, DeleteTopicOffsetsResponse, DeletionUnfinished
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest
@@ -18,7 +17,8 @@ DAY = 86_400.0
 
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_shard, "OFFSETS_MAX", PART)
+    for module in (group_shard, expiry):
+        monkeypatch.setattr(module, "OFFSETS_MAX", PART)
     monkeypatch.setattr(group_shard, "GROUPS_EXAMINED_MAX", 2)
 
 
@@ -92,7 +92,7 @@ def test_a_turn_examines_a_bounded_number_of_offsets_for_expiry_and_all_that_hav
     for group in ("g", "h"):
         commit_many(bench, group)
     bench.advance(6 * DAY)
-    bench.call("tool", "commits", commit_request("h", 5, partition=3), 8)
+    bench.commit("h", 5, partition=3)
     bench.held = True
     lengths = []
     end = bench.now + 1.1 * DAY

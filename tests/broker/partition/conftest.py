@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests: test folders are no packages
 
 TOPIC_ID = UUID(int=7)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -10,66 +9,22 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stored_log import HOUR, NOW, Ledger, batch_of, new_log
 
 from gnomon.broker.partition import log as partition_log
-from gnomon.broker.partition.log import PartitionLog, PartitionSettings
+from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.producers import Duplicate
-from gnomon.log.entry import HEADER_BYTES, EntryKind, LeaderEpoch, Offset, unpack_header
+from gnomon.log.entry import HEADER_BYTES, EntryKind, Offset, unpack_header
 from gnomon.wire.kafka.batch import CRC_FROM, HEADER, BatchRejected, parse_batch
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records
 
-NOW = 1_700_000_000_000
-HOUR = 3_600_000
-
-
-def _batch(count: int = 1, at: int = NOW, *, producer: int = -1, epoch: int = 0, sequence: int = 0) -> memoryview:
-    records = [Record(offset_delta=number, key=None, value=b"v" * 20) for number in range(count)]
-    idempotent = {} if producer < 0 else {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
-    return memoryview(build_batch(records, base_timestamp=at, **idempotent))
-
-
-def _log(**settings: Any) -> PartitionLog:
-    return PartitionLog(LeaderEpoch(3), Offset(0), Offset(0), PartitionSettings(**settings))
-
-
-class _Ledger:
-    """Entries as they would be stored."""
-
-    def __init__(self, log: PartitionLog) -> None:
-        self.log = log
-        self.entries: list[bytes] = []
-
-    def append(self, batch: memoryview, now_ms: int = NOW) -> Any:
-        if self.log.snapshot_due():
-            self.entries.append(b"".join(self.log.snapshot(len(self.entries))))
-        verdict = self.log.append(batch, now_ms, len(self.entries))
-        if not isinstance(verdict, Duplicate):
-            self.entries.append(b"".join(verdict[0]))
-        return verdict
-
-    def snapshots(self) -> Iterator[bytes]:
-        for payload in self.entries:
-            if unpack_header(memoryview(payload)).kind == EntryKind.PRODUCERS:
-                yield payload[HEADER_BYTES:]
-
-    def reopened(self, now_ms: int = NOW, payload_bytes: int | None = None) -> PartitionLog:
-        """Opens a log from its entries, as `chain` does; `payload_bytes` replaces the sum of their sizes."""
-        log = PartitionLog(LeaderEpoch(4), Offset(0), Offset(0), self.log.settings)
-        header = unpack_header(memoryview(self.entries[-1]))
-        for payload in self.entries[header.replay_from :]:
-            log.replay(unpack_header(memoryview(payload)), memoryview(payload)[HEADER_BYTES:], now_ms)
-        if payload_bytes is None:
-            payload_bytes = sum(map(len, self.entries))
-        log.restore(header, len(self.entries) - 1, payload_bytes, NOW, now_ms)
-        return log
-
 
 def test_offsets_are_dense_and_patched_into_each_batch() -> None:  # invariant 1
-    ledger = _Ledger(_log())
+    ledger = Ledger(new_log())
     for count in (1, 3, 2):
-        ledger.append(_batch(count))
+        ledger.append(batch_of(count))
     bases = []
     for payload in ledger.entries:
         header = unpack_header(memoryview(payload))
@@ -82,9 +37,9 @@ def test_offsets_are_dense_and_patched_into_each_batch() -> None:  # invariant 1
 
 
 def test_the_high_watermark_moves_only_to_the_end_of_durable_records() -> None:  # invariants 1, 2
-    log = _log()
-    log.append(_batch(2), NOW, 0)
-    log.append(_batch(2), NOW, 1)
+    log = new_log()
+    log.append(batch_of(2), NOW, 0)
+    log.append(batch_of(2), NOW, 1)
     assert (log.high_watermark, log.next_offset) == (0, 4)
     log.durable(Offset(2))
     assert log.high_watermark == 2
@@ -95,8 +50,8 @@ def test_the_high_watermark_moves_only_to_the_end_of_durable_records() -> None: 
 
 
 def test_the_log_is_never_cut_above_the_high_watermark() -> None:  # invariant 1
-    log = _log()
-    log.append(_batch(2), NOW, 0)
+    log = new_log()
+    log.append(batch_of(2), NOW, 0)
     with pytest.raises(AssertionError):
         log.trim(Offset(1))
     log.durable(Offset(2))
@@ -106,18 +61,18 @@ def test_the_log_is_never_cut_above_the_high_watermark() -> None:  # invariant 1
 
 
 def test_a_repeat_has_its_first_offset_and_leaves_the_log_unchanged() -> None:  # invariant 5, without the driver
-    log = _log()
-    log.append(_batch(3, producer=9), NOW, 0)
-    verdict = log.append(_batch(3, producer=9), NOW, 1)
+    log = new_log()
+    log.append(batch_of(3, producer=9), NOW, 0)
+    verdict = log.append(batch_of(3, producer=9), NOW, 1)
     assert isinstance(verdict, Duplicate)
     assert verdict[:2] == (0, 3)
     assert log.next_offset == 3
 
 
 def test_a_refused_batch_leaves_no_trace() -> None:
-    log = _log(batch_bytes_max=100)
+    log = new_log(batch_bytes_max=100)
     with pytest.raises(BatchRejected) as refusal:
-        log.append(_batch(5, producer=9), NOW, 0)
+        log.append(batch_of(5, producer=9), NOW, 0)
     assert refusal.value.error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert (log.next_offset, len(log.producers), log.segment_bytes) == (0, 0, 0)
     assert log.segment_first_append_ms is None
@@ -137,13 +92,13 @@ def test_a_refused_batch_leaves_no_trace() -> None:
     ],
 )
 def test_timestamps_stay_within_the_topics_bounds(at: int, settings_given: dict[str, Any], accepted: bool) -> None:
-    log = _log(**settings_given)
+    log = new_log(**settings_given)
     if accepted:
-        log.append(_batch(at=at), NOW, 0)
+        log.append(batch_of(at=at), NOW, 0)
         assert log.next_offset == 1
     else:
         with pytest.raises(BatchRejected) as refusal:
-            log.append(_batch(at=at), NOW, 0)
+            log.append(batch_of(at=at), NOW, 0)
         assert refusal.value.error_code == ErrorCode.INVALID_TIMESTAMP
 
 
@@ -159,7 +114,7 @@ def test_timestamps_stay_within_the_topics_bounds(at: int, settings_given: dict[
     ],
 )
 def test_a_batch_whose_times_no_record_can_have_is_refused(base: int, largest: int, accepted: bool) -> None:
-    log, batch = _log(), _with_times(_batch(), base, largest)
+    log, batch = new_log(), _with_times(batch_of(), base, largest)
     if accepted:
         log.append(batch, NOW, 0)
     else:
@@ -169,10 +124,10 @@ def test_a_batch_whose_times_no_record_can_have_is_refused(base: int, largest: i
 
 
 def test_a_repeat_has_the_log_append_time_of_the_first_copy_also_after_a_replay_or_a_snapshot() -> None:
-    batch = _batch(2, producer=9)
-    ledger = _Ledger(_log(log_append_time=True))
+    batch = batch_of(2, producer=9)
+    ledger = Ledger(new_log(log_append_time=True))
     ledger.append(batch, NOW)
-    replayed, restored = _log(log_append_time=True), _log(log_append_time=True)
+    replayed, restored = new_log(log_append_time=True), new_log(log_append_time=True)
     entry = memoryview(ledger.entries[0])
     replayed.replay(unpack_header(entry), entry[HEADER_BYTES:], NOW + 1)
     restored.producers.restore_snapshot(replayed.producers.encode_snapshot(0))
@@ -187,8 +142,8 @@ def _with_times(batch: memoryview, base: int, largest: int) -> memoryview:
 
 
 def test_log_append_time_is_written_to_the_batch_and_returned() -> None:
-    ledger = _Ledger(_log(log_append_time=True))
-    _, _, append_time_ms = ledger.append(_batch(2, at=5), NOW)
+    ledger = Ledger(new_log(log_append_time=True))
+    _, _, append_time_ms = ledger.append(batch_of(2, at=5), NOW)
     assert append_time_ms == NOW
     stored = memoryview(ledger.entries[0])[HEADER_BYTES:]
     header = parse_batch(stored)
@@ -199,10 +154,10 @@ def test_log_append_time_is_written_to_the_batch_and_returned() -> None:
 
 
 def test_a_segment_rolls_by_size_and_by_age_but_never_empty() -> None:
-    size = len(_batch())
-    log = _log(segment_bytes=2 * size, segment_ms=1000)
+    size = len(batch_of())
+    log = new_log(segment_bytes=2 * size, segment_ms=1000)
     assert not log.roll_due(NOW + 10_000, 10 * size)
-    log.append(_batch(), NOW, 0)
+    log.append(batch_of(), NOW, 0)
     assert not log.roll_due(NOW + 999, size)
     assert log.roll_due(NOW, size + 1)
     assert log.roll_due(NOW + 1000)
@@ -211,11 +166,11 @@ def test_a_segment_rolls_by_size_and_by_age_but_never_empty() -> None:
 
 
 def test_the_maximum_timestamp_is_reset_with_each_segment() -> None:
-    ledger = _Ledger(_log())
+    ledger = Ledger(new_log())
     for at in (NOW, NOW - 5, NOW + 5):
-        ledger.append(_batch(at=at))
+        ledger.append(batch_of(at=at))
     ledger.log.begin_segment()
-    ledger.append(_batch(at=NOW - 100))
+    ledger.append(batch_of(at=NOW - 100))
     found = [unpack_header(memoryview(entry)).max_timestamp for entry in ledger.entries]
     assert found == [NOW, NOW, NOW + 5, NOW - 100]
 
@@ -236,35 +191,35 @@ def test_the_maximum_timestamp_is_reset_with_each_segment() -> None:
 def test_retention_drops_the_oldest_segments(
     limits: dict[str, int], sealed: list[tuple[int, int]], dropped: int
 ) -> None:
-    assert _log(**limits).segments_to_drop(sealed, NOW) == dropped
+    assert new_log(**limits).segments_to_drop(sealed, NOW) == dropped
 
 
 def test_records_without_timestamps_expire_by_the_time_of_the_last_append() -> None:
-    ledger = _Ledger(_log(retention_ms=10))
-    ledger.append(_batch(at=-1), NOW)
-    ledger.append(_batch(at=-1), NOW + 5)
+    ledger = Ledger(new_log(retention_ms=10))
+    ledger.append(batch_of(at=-1), NOW)
+    ledger.append(batch_of(at=-1), NOW + 5)
     assert ledger.log.segment_youngest_ms == NOW + 5
     assert [ledger.log.segment_is_old(NOW + later) for later in (11, 15, 16)] == [False, False, True]
     reopened = ledger.reopened(NOW + 20)
     assert [reopened.segment_is_old(NOW + later) for later in (30, 31)] == [False, True]
-    ledger.append(_batch(at=NOW - 7), NOW + 6)
-    ledger.append(_batch(at=-1), NOW + 7)
+    ledger.append(batch_of(at=NOW - 7), NOW + 6)
+    ledger.append(batch_of(at=-1), NOW + 7)
     assert ledger.log.segment_youngest_ms == ledger.reopened(NOW + 20).segment_youngest_ms == NOW - 7
 
 
 def test_a_segment_whose_records_have_all_expired_ends_without_an_append() -> None:
-    log = _log(retention_ms=1000)
+    log = new_log(retention_ms=1000)
     assert not log.segment_is_old(NOW)
-    log.append(_batch(at=NOW - 500), NOW, 0)
+    log.append(batch_of(at=NOW - 500), NOW, 0)
     assert not log.segment_is_old(NOW + 500)
     assert log.segment_is_old(NOW + 501)
 
 
 def test_snapshots_are_due_often_enough_to_keep_a_replay_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 10)
-    ledger = _Ledger(_log())
+    ledger = Ledger(new_log())
     for number in range(100):
-        ledger.append(_batch(producer=1, sequence=number))
+        ledger.append(batch_of(producer=1, sequence=number))
     kinds = [unpack_header(memoryview(entry)).kind for entry in ledger.entries]
     assert kinds.count(EntryKind.PRODUCERS) == 9
     for place, entry in enumerate(ledger.entries):
@@ -272,29 +227,29 @@ def test_snapshots_are_due_often_enough_to_keep_a_replay_short(monkeypatch: pyte
 
 
 def test_snapshots_are_due_often_enough_to_replay_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = len(_batch(producer=1))
+    batch = len(batch_of(producer=1))
     monkeypatch.setattr(partition_log, "SNAPSHOT_BYTES_MIN", 10 * batch)
     monkeypatch.setattr(partition_log, "SNAPSHOT_BYTES_PER_PRODUCER", 2 * batch)
-    ledger = _Ledger(_log())
+    ledger = Ledger(new_log())
     for number in range(105):
-        ledger.append(_batch(producer=1, sequence=number))
+        ledger.append(batch_of(producer=1, sequence=number))
     kinds = [unpack_header(memoryview(entry)).kind for entry in ledger.entries]
     assert kinds.count(EntryKind.PRODUCERS) == 10
     ledger.log = ledger.reopened()
     for number in range(105, 110):
-        ledger.append(_batch(producer=1, sequence=number))
+        ledger.append(batch_of(producer=1, sequence=number))
     assert ledger.log.snapshot_due(), "what was replayed counts as well"
-    ledger.append(_batch(producer=1, sequence=110))
+    ledger.append(batch_of(producer=1, sequence=110))
     assert len(list(ledger.snapshots())) == 11
     for producer in range(2, 12):
-        ledger.append(_batch(producer=producer))
+        ledger.append(batch_of(producer=producer))
     assert not ledger.log.snapshot_due(), "many producers make larger snapshots, which are written less often"
 
 
 def test_without_idempotent_producers_nothing_is_replayed() -> None:
-    ledger = _Ledger(_log())
+    ledger = Ledger(new_log())
     for _ in range(5):
-        ledger.append(_batch())
+        ledger.append(batch_of())
     assert unpack_header(memoryview(ledger.entries[-1])).replay_from == 5
 
 
@@ -310,13 +265,13 @@ def test_a_reopened_log_continues_like_the_log_before(
 ) -> None:  # invariant 4: the ledger contains the whole state
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", snapshot_every)
-        ledger = _Ledger(_log())
+        ledger = Ledger(new_log())
         next_sequence = [0, 0, 0, 0]
         for producer, count, at in sends:
             if producer < 0:
-                ledger.append(_batch(count, at))
+                ledger.append(batch_of(count, at))
             else:
-                ledger.append(_batch(count, at, producer=producer, sequence=next_sequence[producer]))
+                ledger.append(batch_of(count, at, producer=producer, sequence=next_sequence[producer]))
                 next_sequence[producer] += count
         ledger.log.durable(ledger.log.next_offset)
         again = ledger.reopened()
@@ -329,9 +284,9 @@ def test_a_reopened_log_continues_like_the_log_before(
 
 
 def test_failed_appends_give_their_offsets_back() -> None:  # invariants 1 and 4
-    ledger = _Ledger(_log())
+    ledger = Ledger(new_log())
     for _ in range(3):
-        ledger.append(_batch(2))
+        ledger.append(batch_of(2))
     ledger.log.durable(Offset(2))
     ledger.log.unwritten(NOW)
     assert ledger.log.next_offset == ledger.log.high_watermark == 2
@@ -339,17 +294,17 @@ def test_failed_appends_give_their_offsets_back() -> None:  # invariants 1 and 4
 
 def test_a_reopened_log_counts_batches_and_no_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
-    ledger = _Ledger(_log())
+    ledger = Ledger(new_log())
     for number in range(30):
-        ledger.append(_batch(producer=9, sequence=number))
+        ledger.append(batch_of(producer=9, sequence=number))
     assert len(list(ledger.snapshots())) > 1
-    assert ledger.reopened().segment_bytes == ledger.log.segment_bytes == 30 * len(_batch())
+    assert ledger.reopened().segment_bytes == ledger.log.segment_bytes == 30 * len(batch_of())
 
 
 def test_a_segment_of_unknown_length_counts_as_empty() -> None:
-    ledger = _Ledger(_log())
+    ledger = Ledger(new_log())
     for _ in range(3):
-        ledger.append(_batch())
+        ledger.append(batch_of())
     assert ledger.reopened(payload_bytes=0).segment_bytes == 0
 
 
@@ -362,7 +317,7 @@ def _states(log: PartitionLog) -> list[Any]:
 @pytest.mark.parametrize("wanted", list(Codec))
 @pytest.mark.parametrize("sent", list(Codec))
 def test_a_topic_with_a_codec_stores_every_batch_in_that_codec(sent: Codec, wanted: Codec, append_time: bool) -> None:
-    log = _log(codec=wanted, log_append_time=append_time)
+    log = new_log(codec=wanted, log_append_time=append_time)
     records = [Record(offset_delta=number, key=b"k", value=b"v" * 200) for number in range(5)]
     batch = memoryview(build_batch(records, base_timestamp=NOW, compression=sent, producer_id=7, base_sequence=0))
     (_, prefix, rest), _, _ = log.append(batch, NOW, 0)
@@ -377,7 +332,7 @@ def test_a_topic_with_a_codec_stores_every_batch_in_that_codec(sent: Codec, want
 
 
 def test_a_batch_that_cannot_be_compressed_again_is_refused_and_leaves_no_trace() -> None:
-    log = _log(codec=Codec.NONE, batch_bytes_max=1000)
+    log = new_log(codec=Codec.NONE, batch_bytes_max=1000)
     records = [Record(offset_delta=0, key=None, value=b"v" * 5000)]
     small = build_batch(records, base_timestamp=NOW, compression=Codec.GZIP)
     with pytest.raises(BatchRejected, match="send smaller batches") as raised:
@@ -390,177 +345,3 @@ def test_a_batch_that_cannot_be_compressed_again_is_refused_and_leaves_no_trace(
         log.append(memoryview(damaged), NOW, 0)
     assert raised.value.error_code == ErrorCode.INVALID_RECORD
     assert (log.next_offset, log.segment_bytes) == (0, 0)
-
-
-def test_a_batch_out_of_order_is_refused_with_its_producer_and_sequence() -> None:
-    log = _log()
-    log.append(_batch(producer=0, epoch=1), NOW, 0)
-    assert log.append(_batch(producer=0, epoch=1), NOW, 1) == Duplicate(Offset(0), Offset(1), NOW)
-    with pytest.raises(BatchRejected) as refusal:
-        log.append(_batch(producer=0, epoch=1, sequence=7), NOW, 1)
-    assert refusal.value.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert str(refusal.value) == (
-        "producer 0 epoch 1: sequence 7 does not follow the last one appended: a batch before it is missing"
-    )
-    with pytest.raises(
-        BatchRejected, match="producer 0 has a newer epoch than 0: another instance took over"
-    ) as fenced:
-        log.append(_batch(producer=0, epoch=0), NOW, 1)
-    assert fenced.value.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-
-
-def test_a_log_that_refuses_new_batches_says_why_and_answers_repeats() -> None:  # invariant 5, without the driver
-    log = _log()
-    log.append(_batch(producer=9), NOW, 0)
-    log.refusal = "subscription 's' has a backlog of 2 GiB: read it"
-    assert log.append(_batch(producer=9), NOW, 1) == Duplicate(Offset(0), Offset(1), NOW)
-    with pytest.raises(BatchRejected, match="has a backlog of 2 GiB") as refusal:
-        log.append(_batch(producer=9, sequence=1), NOW, 1)
-    assert refusal.value.error_code == ErrorCode.POLICY_VIOLATION
-    assert log.next_offset == 1
-
-
-def test_an_append_without_log_append_time_has_none() -> None:
-    verdict = _log().append(_batch(), NOW, 0)
-    assert not isinstance(verdict, Duplicate)
-    assert verdict[2] == -1
-
-
-@pytest.mark.parametrize(
-    ("at", "settings_given", "text"),
-    [
-        (
-            NOW + 11,
-            {"timestamp_after_ms_max": 10},
-            f"timestamp {NOW + 11} is more than 10 ms ahead of the broker's clock",
-        ),
-        (
-            NOW - 11,
-            {"timestamp_before_ms_max": 10},
-            f"timestamp {NOW - 11} is more than 10 ms behind the broker's clock",
-        ),
-        (-2, {}, "timestamp -2 is no time"),
-    ],
-)
-def test_a_timestamp_that_is_refused_is_named(at: int, settings_given: dict[str, Any], text: str) -> None:
-    with pytest.raises(BatchRejected, match=text) as refusal:
-        _log(**settings_given).append(_batch(at=at), NOW, 0)
-    assert refusal.value.error_code == ErrorCode.INVALID_TIMESTAMP
-
-
-def test_entries_are_counted_from_the_last_snapshot_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
-    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_PER_PRODUCER", 1)
-    ledger = _Ledger(_log())
-    ledger.append(_batch(producer=9))
-    ledger.log.begin_segment()
-    ledger.entries.clear()
-    for sequence in (1, 2):
-        ledger.append(_batch(producer=9, sequence=sequence))
-        assert not ledger.reopened().snapshot_due()
-    ledger.append(_batch(producer=9, sequence=3))
-    assert len(list(ledger.snapshots())) == 1
-    assert ledger.reopened().snapshot_due()
-
-
-def test_an_empty_segment_has_no_youngest_record() -> None:
-    assert _log().segment_youngest_ms == -1
-
-
-def test_a_new_segment_begins_with_a_snapshot_if_and_only_if_a_producer_is_known() -> None:
-    log = _log()
-    assert not log.snapshot_due()
-    log.append(_batch(producer=9), NOW, 0)
-    assert not log.snapshot_due()
-    log.begin_segment()
-    assert log.snapshot_due()
-    log.snapshot(0)
-    assert not log.snapshot_due()
-
-
-def test_a_segment_that_is_restored_is_not_bare() -> None:
-    ledger = _Ledger(_log())
-    ledger.append(_batch(producer=9))
-    assert not ledger.reopened().snapshot_due()
-
-
-def test_entries_count_toward_the_next_snapshot_also_after_a_reopening(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 5)
-    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_PER_PRODUCER", 2)
-    ledger = _Ledger(_log())
-    for sequence in range(4):
-        ledger.append(_batch(producer=9, sequence=sequence))
-        assert not ledger.reopened().snapshot_due()
-    ledger.append(_batch(producer=9, sequence=4))
-    assert ledger.reopened().snapshot_due()
-    for producer in (10, 11):
-        ledger.log.append(_batch(producer=producer), NOW, 5)
-    assert ledger.log.snapshot_due()
-    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_PER_PRODUCER", 3)
-    assert not ledger.log.snapshot_due(), "three producers, seven entries: a snapshot is due at nine"
-
-
-def test_many_bytes_make_a_snapshot_due_only_if_a_producer_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_log, "SNAPSHOT_BYTES_MIN", 100)
-    monkeypatch.setattr(partition_log, "SNAPSHOT_BYTES_PER_PRODUCER", 100)
-    log = _log()
-    log.append(_batch(50), NOW, 0)
-    assert not log.snapshot_due()
-    for producer in range(20):
-        log.append(_batch(producer=producer), NOW, producer)
-    size = log.segment_bytes
-    monkeypatch.setattr(partition_log, "SNAPSHOT_BYTES_PER_PRODUCER", size // 20)
-    assert log.snapshot_due()
-    monkeypatch.setattr(partition_log, "SNAPSHOT_BYTES_PER_PRODUCER", size // 20 + 1)
-    assert not log.snapshot_due()
-
-
-def test_a_segment_is_full_by_the_bytes_that_it_would_have_and_may_overrun_by_a_bounded_number() -> None:
-    log = _log(segment_bytes=1000)
-    log.append(_batch(), NOW, 0)
-    room = 1000 - log.segment_bytes
-    assert not log.roll_due(NOW, room)
-    assert log.roll_due(NOW, room + 1)
-    log.settings = PartitionSettings(segment_bytes=log.segment_bytes)
-    assert not log.roll_due(NOW)
-    assert log.may_overrun(partition_log.OVERRUN_BYTES_MAX)
-    assert not log.may_overrun(partition_log.OVERRUN_BYTES_MAX + 1)
-
-
-@pytest.mark.parametrize(
-    ("settings_given", "active_bytes", "dropped"),
-    [
-        ({"retention_bytes": 30}, 10, 1),
-        ({"retention_bytes": 30}, 9, 0),
-        ({"retention_bytes": 0}, 0, 3),
-        ({"retention_bytes": -1}, 10_000, 0),
-        ({"retention_ms": 0}, 0, 3),
-        ({"retention_ms": 1}, 0, 0),
-    ],
-)
-def test_retention_counts_the_segment_being_written_and_takes_zero_for_a_limit(
-    settings_given: dict[str, int], active_bytes: int, dropped: int
-) -> None:
-    sealed = [(10, NOW - 1)] * 3
-    given_settings = PartitionSettings(**{"retention_ms": -1, **settings_given})
-    assert partition_log.segments_to_drop(given_settings, sealed, active_bytes, NOW) == dropped
-
-
-def test_a_failed_append_is_awaited_until_it_expires_by_the_time_of_the_failure() -> None:  # producers 5, 6
-    log = _log()
-    log.append(_batch(producer=9, sequence=5), NOW, 0)
-    log.unwritten(NOW)
-    log.producers._states.clear()
-    assert log.producers.check(9, 0, 6, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.producers.expire(NOW)
-    assert log.producers.check(9, 0, 6, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.producers.expire(NOW + 1)
-    assert log.producers.check(9, 0, 6, 6) is None
-
-
-def test_a_producer_expires_by_the_time_of_its_last_append() -> None:  # producers 6
-    log = _log()
-    log.append(_batch(producer=9), NOW, 0)
-    log.append(_batch(producer=9, sequence=1), NOW + 5, 1)
-    assert log.producers.expire(NOW + 5) == 0
-    assert log.producers.expire(NOW + 6) == 1
