@@ -6,8 +6,8 @@
 
 1. The clients stop. Within COPIES_SECONDS each confirmed entry is on its write quorum (`copies`).
 2. Latencies are measured in the calm (`latency`).
-3. All topics of clients are deleted over the protocol. Within REST_SECONDS, in which the bookies collect, there is no
-   finding about the metadata, the stores or the memory of the brokers (`metadata_audit`, `store_audit`,
+3. All topics and groups of clients are deleted over the protocol. Within REST_SECONDS, in which the bookies collect,
+   there is no finding about the metadata, the stores or the memory of the brokers (`metadata_audit`, `store_audit`,
    `broker_audit`).
 4. A finding counts only if every look of that time repeats it: work that runs without clients comes and goes.
 """
@@ -32,6 +32,12 @@ from gnomon.testing.storms.rest.metadata_audit import audit_metadata
 from gnomon.testing.storms.rest.roll import Roll, roll_call
 from gnomon.testing.storms.rest.store_audit import audit_store
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataResponse
+from gnomon.wire.kafka.messages.group_admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 from gnomon.wire.kafka.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
 KAFKA_PORT = 9092
@@ -40,6 +46,7 @@ COPIES_SECONDS = 90.0
 REST_SECONDS = 60.0
 """Sessions of group members and of brokers end, deletions are finished, each bookie collects (every 10 s)."""
 LOOK_SECONDS = 2.0
+LIST_GROUPS_VERSION, DELETE_GROUPS_VERSION = 4, 2
 FINDINGS_MAX = 10
 JANITOR = "janitor"
 
@@ -69,7 +76,7 @@ class Rest:
                 machine.kill()
         await self._none_within(COPIES_SECONDS, self._copies, "copies")
         await Drill(self._simulation, self._roll).judge()
-        await self._delete_topics()
+        await self._delete_topics_and_groups()
         await self._none_within(REST_SECONDS, self._findings, "state at rest")
 
     async def _none_within(self, seconds: float, look: Callable[[], Iterator[StateFinding]], what: str) -> None:
@@ -97,7 +104,7 @@ class Rest:
         for broker in brokers:
             yield from audit_broker(broker, facts)
 
-    async def _delete_topics(self) -> None:
+    async def _delete_topics_and_groups(self) -> None:
         bootstrap = [(name, KAFKA_PORT) for name in self._roll.brokers_known]
         machine = self._simulation.machine(JANITOR)
 
@@ -105,6 +112,13 @@ class Rest:
             cluster = WireCluster(world, bootstrap, JANITOR, auto_create=False)
             while (await ask_until(cluster, _delete_all))[0]:
                 await world.clock.sleep(RETRY_SECONDS)
+            without_groups = 0
+            while without_groups < len(bootstrap):  # the brokers are asked in turn, each for its own groups
+                if (await ask_until(cluster, _delete_groups))[0]:
+                    without_groups = 0
+                    await world.clock.sleep(RETRY_SECONDS)
+                else:
+                    without_groups += 1
 
         machine.start(janitor)
         process = machine.process
@@ -112,7 +126,7 @@ class Rest:
         with trio.move_on_after(REST_SECONDS):
             await process.ended.wait()
             return
-        raise AssertionError(f"topics were not deleted within {REST_SECONDS} s")
+        raise AssertionError(f"topics and groups were not deleted within {REST_SECONDS} s")
 
 
 async def _delete_all(connection: WireConnection) -> bool:
@@ -124,3 +138,13 @@ async def _delete_all(connection: WireConnection) -> bool:
         request = DeleteTopicsRequest(topics=topics, timeout_ms=5000)
         await connection.request(request, DELETE_TOPICS_VERSION, DeleteTopicsResponse)
     return bool(topics)
+
+
+async def _delete_groups(connection: WireConnection) -> bool:
+    """Deletes all groups that a broker coordinates, unless they have members; returns whether there may be more."""
+    listed = await connection.request(ListGroupsRequest(), LIST_GROUPS_VERSION, ListGroupsResponse)
+    names = [group.group_id for group in listed.groups]
+    if names:
+        request = DeleteGroupsRequest(groups_names=names)
+        await connection.request(request, DELETE_GROUPS_VERSION, DeleteGroupsResponse)
+    return bool(names or listed.error_code)

@@ -192,6 +192,7 @@ def test_a_shadow_is_not_created_when_its_source_is_deleted_and_created_again_me
 def test_a_broker_that_lags_learns_of_all_shadows_before_it_creates_another() -> None:  # cast 1
     async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         first, late = (cluster.serving[number].broker for number in (1, 2))
+        await late.topics.reached(first.topics.find("orders").create_revision)
         places = list[int]()
 
         async def cast_late() -> None:
@@ -213,6 +214,7 @@ def test_a_broker_that_lags_learns_of_all_shadows_before_it_creates_another() ->
 def test_a_broker_that_lags_learns_whether_a_source_has_shadows_before_it_deletes_it(lives: bool) -> None:  # cast 3
     async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         first, late = (cluster.serving[number].broker for number in (1, 2))
+        await late.topics.reached(first.topics.find("orders").create_revision)
         new = first.topic_admin.check_new("copy", -1, {SHADOW_SOURCE: "orders"})
         outcomes = list[str]()
 

@@ -221,7 +221,7 @@ class AioAdmin:
         self._admin = admin
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] = {}) -> None:
-        topic = NewTopic(name, partitions, -1, topic_configs=dict(configs))
+        topic = NewTopic(name, partitions, -1, {}, topic_configs=dict(configs))  # without assignments it takes no -1
         answer = self._family.run(self._admin.create_topics([topic]))
         _check(answer.topic_errors[0][1])
 

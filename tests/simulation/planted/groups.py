@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -43,8 +43,10 @@ def expires_under_a_commit(patch: pytest.MonkeyPatch) -> None:
 def _expiry_of(patch: pytest.MonkeyPatch, seen: Callable[[Group | None], Group | None]) -> None:
     expired = offsets.expired
 
-    def otherwise(group_id: str, group: Group | None, *place_and_turn: Any) -> Iterator[OffsetRecord]:
-        return expired(group_id, seen(group), *place_and_turn)
+    def otherwise(
+        group_id: str, group: Group | None, offsets: GroupOffsets, places: Iterable[tuple[str, int]], turn: Any
+    ) -> Iterator[OffsetRecord]:
+        return expired(group_id, seen(group), offsets, places, turn)
 
     patch.setattr(offsets, "expired", otherwise)
 
@@ -67,8 +69,10 @@ def read_topics_expire(patch: pytest.MonkeyPatch) -> None:
 def unread_topics_kept(patch: pytest.MonkeyPatch) -> None:
     expired = offsets.expired
 
-    def of_empty_groups(group_id: str, group: Any, *place_and_turn: Any) -> Iterator[OffsetRecord]:
-        return iter(()) if group is not None and group.members else expired(group_id, group, *place_and_turn)
+    def of_empty_groups(
+        group_id: str, group: Any, offsets: GroupOffsets, places: Iterable[tuple[str, int]], turn: Any
+    ) -> Iterator[OffsetRecord]:
+        return iter(()) if group is not None and group.members else expired(group_id, group, offsets, places, turn)
 
     patch.setattr(offsets, "expired", of_empty_groups)
 
@@ -77,9 +81,11 @@ def unread_topics_kept(patch: pytest.MonkeyPatch) -> None:
 def expiry_not_recorded(patch: pytest.MonkeyPatch) -> None:
     expired = offsets.expired
 
-    def unrecorded(group_id: str, group: Any, stored: GroupOffsets, *place_and_turn: Any) -> Iterator[OffsetRecord]:
-        for record in list(expired(group_id, group, stored, *place_and_turn)):
-            stored.apply(record)
+    def unrecorded(
+        group_id: str, group: Any, offsets: GroupOffsets, places: Iterable[tuple[str, int]], turn: Any
+    ) -> Iterator[OffsetRecord]:
+        for record in list(expired(group_id, group, offsets, places, turn)):
+            offsets.apply(record)
         return iter(())
 
     patch.setattr(offsets, "expired", unrecorded)
