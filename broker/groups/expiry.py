@@ -20,7 +20,7 @@ from gnomon.broker.groups.turn import Turn
 
 
 class ExpiryPart(NamedTuple):
-    """What one part has found."""
+    """The findings of one part."""
 
     tombstones: list[OffsetRecord]
     groups_over: list[str]
