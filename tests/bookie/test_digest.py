@@ -41,3 +41,10 @@ def test_opening_fails_after_a_changed_bit_and_with_another_entry_ledger_or_pass
 def test_the_digest_of_the_empty_password_is_empty_and_others_depend_on_the_ledger_name() -> None:
     assert password_digest("name", secret_of(b"")) == b""
     assert password_digest("name", secret_of(b"p")) != password_digest("other", secret_of(b"p"))
+
+
+def test_digests_that_are_stored_never_change() -> None:
+    secret = secret_of(b"p")
+    assert password_digest("name", secret).hex() == "c37956cb8167733c312c5af3f8dbfe5804dadb4ecfabb542f02cd90615874f50"
+    sealed = b"".join(Mac(LEDGER, secret).seal(ENTRY, [b"payload"]))
+    assert sealed.hex() == "5bdcc7f02c13a284245dc7288adcd42f" + b"payload".hex()

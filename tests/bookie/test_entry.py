@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.bookie.entry import HEADER_BYTES, decode_entry, encode_entry
+from gnomon.bookie.entry import HEADER_BYTES, decode_entry, encode_entry, session_of, verify_entry
 from gnomon.bookie.errors import DigestMismatch
 from gnomon.bookie.ids import EntryId, LedgerId, SessionId
 
@@ -41,3 +41,22 @@ def test_a_value_found_under_another_key_is_an_error() -> None:
 def test_a_value_that_is_too_short_is_an_error() -> None:
     with pytest.raises(DigestMismatch):
         decode_entry(LedgerId(1), EntryId(1), memoryview(b"short"))
+
+
+def test_a_copy_of_an_entry_has_memory_of_its_own() -> None:
+    value = bytearray(encode_entry(LedgerId(7), EntryId(9), SessionId(3), EntryId(8), 100, [b"payload"]))
+    stored = decode_entry(LedgerId(7), EntryId(9), memoryview(value))
+    assert stored.value == value
+    copied = stored.copy()
+    value[:] = bytes(len(value))
+    assert (copied.session, copied.last_add_confirmed, copied.length_bytes) == (3, 8, 100)
+    assert bytes(copied.payload) == b"payload"
+    assert decode_entry(LedgerId(7), EntryId(9), copied.value) == copied
+
+
+def test_the_session_of_a_stored_value_is_read_without_its_digest() -> None:
+    value = bytearray(encode_entry(LedgerId(7), EntryId(9), SessionId(3), EntryId(8), 100, [b"payload"]))
+    value[-1] ^= 1
+    assert session_of(memoryview(value)) == 3
+    with pytest.raises(DigestMismatch, match="entry 9 of ledger 7"):
+        verify_entry(LedgerId(7), EntryId(9), memoryview(value)[:5])

@@ -36,6 +36,12 @@ def test_copies_that_exist_count_for_their_domains_and_are_not_chosen_again() ->
         assert len(place(ledger, DOMAINS, 9, beside=beside, without=[BookieId("b1")])) == 7
 
 
+def test_a_domain_with_two_copies_gets_the_next_one_after_all_others_have_two() -> None:  # 1
+    beside = [(BookieId("x"), "rack-0"), (BookieId("y"), "rack-0")]
+    for ledger in NAMES[:20]:
+        assert racks(place(ledger, DOMAINS, 4, beside=beside)) == ["rack-1", "rack-1", "rack-2", "rack-2"]
+
+
 def test_the_name_of_a_ledger_decides_and_spreads_ledgers_evenly() -> None:  # 2
     first = [place(ledger, PLAIN, 2) for ledger in NAMES]
     assert first == [place(ledger, dict(reversed(PLAIN.items())), 2) for ledger in NAMES]
@@ -88,3 +94,13 @@ def test_an_ensemble_is_filled_up_with_known_bookies_of_other_domains_first() ->
 def test_there_is_no_ensemble_of_fewer_bookies_than_it_needs() -> None:  # 3
     known = dict(list(PLAIN.items())[:2])
     assert ensemble_for("l", Quorum(3, 3, 2), known, known) is None
+
+
+def test_the_choice_for_a_name_never_changes() -> None:  # 2
+    assert place("topics/orders/0", PLAIN, 5) == ["b3", "b0", "b2", "b1", "b4"]
+    assert place("topics/orders/1", PLAIN, 5) == ["b3", "b2", "b4", "b1", "b0"]
+    assert ensemble_for("topics/orders/0", Quorum(3, 3, 2), PLAIN, PLAIN) == ("b3", "b0", "b2")
+    accepting = {BookieId("b3"): "", BookieId("b0"): ""}
+    assert ensemble_for("topics/orders/0", Quorum(3, 3, 2), accepting, PLAIN) == ("b3", "b0", "b2")
+    more = dict.fromkeys([BookieId(f"b{index}") for index in range(9)], "")
+    assert place("topics/orders/1", more, 9)[:4] != place("topics/orders/0", more, 9)[:4]

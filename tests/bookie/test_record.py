@@ -7,12 +7,15 @@ from gnomon.bookie.digest import password_digest, secret_of
 from gnomon.bookie.errors import UnreadableRecord
 from gnomon.bookie.ids import BookieId, EntryId, SessionId
 from gnomon.bookie.record import (
+    DigestType,
     Fragment,
     LedgerRecord,
+    LedgerState,
     Quorum,
     change_ensemble,
     claim,
     decode_record,
+    ledger_key,
     password_fits,
     replace_bookie,
     seal,
@@ -211,3 +214,57 @@ def test_a_shrink_to_the_start_of_a_fragment_drops_those_before_it() -> None:
     assert bounds(shrink(record, EntryId(9), 5)) == [(0, 1), (10, 2)]
     shrunk = shrink(record, EntryId(10), 5)
     assert (bounds(shrunk), shrunk.start_entry, shrunk.length_bytes) == ([(10, 2)], 10, 5)
+
+
+def test_every_field_of_a_record_is_decoded() -> None:
+    record = LedgerRecord(
+        Quorum(3, 3, 2),
+        (Fragment(EntryId(5), SessionId(4), (BookieId("b0"), BookieId("b1"), BookieId("b2"))),),
+        session=SessionId(6),
+        state=LedgerState.SEALED,
+        start_entry=EntryId(7),
+        last_entry=EntryId(9),
+        length_bytes=11,
+        digest_type=DigestType.MAC,
+        password_digest=b"digest",
+        properties={"key": "value"},
+    )
+    assert decode_record(record.encode()) == record
+
+
+def test_properties_are_kept_or_replaced() -> None:
+    record = record_of().with_properties({"a": 1})
+    assert record.properties == {"a": 1}
+    assert record.with_properties(None) is record
+    assert record.with_properties({}).properties == {}
+
+
+@pytest.mark.parametrize(
+    ("quorum", "valid"),
+    [
+        (Quorum(1, 1, 1), True),
+        (Quorum(3, 3, 3), True),
+        (Quorum(3, 2, 1), True),
+        (Quorum(2, 3, 2), False),
+        (Quorum(3, 2, 3), False),
+        (Quorum(3, 3, 0), False),
+    ],
+)
+def test_a_quorum_has_at_least_one_acknowledged_copy_and_no_more_copies_than_bookies(
+    quorum: Quorum, valid: bool
+) -> None:
+    if valid:
+        assert quorum.check() == quorum
+    else:
+        with pytest.raises(ValueError, match="ensemble >= write quorum >= ack quorum >= 1"):
+            quorum.check()
+
+
+def test_a_shrink_drops_every_fragment_that_ends_below_it() -> None:
+    record = moved(moved(moved(record_of(), 2, 9), 3, 19), 4, 29)
+    assert bounds(shrink(record, EntryId(25), 0)) == [(20, 3), (30, 4)]
+    assert bounds(shrink(record, EntryId(35), 0)) == [(30, 4)]
+
+
+def test_the_key_of_a_ledger_has_its_name() -> None:
+    assert ledger_key("topics/x") == "ledgers/topics/x"

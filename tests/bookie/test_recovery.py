@@ -9,7 +9,7 @@ from simulated_bookie import stored
 from gnomon.bookie.errors import NotEnoughBookies
 from gnomon.bookie.ids import ANY_SESSION, NO_ENTRY, EntryId
 from gnomon.bookie.ledgers.recovery import Recovery
-from gnomon.bookie.record import Quorum
+from gnomon.bookie.record import Quorum, shrink
 
 SEEDS = 1_000
 STEPS = 180
@@ -87,3 +87,39 @@ def test_a_bookie_of_the_ensemble_that_lacks_the_newest_entries_is_noticed() -> 
     assert not recovery.lacks_entries(0, EntryId(3), has_tail=True), "the recovery itself has given it entry 5"
     assert recovery.lacks_entries(2, EntryId(3), has_tail=True), "nobody has given it entry 4"
     assert not any(recovery.lacks_entries(bookie, EntryId(5), has_tail=False) for bookie in range(3))
+
+
+@pytest.mark.parametrize(("confirmed", "asked"), [(NO_ENTRY, 0), (EntryId(0), 0), (EntryId(6), 6)])
+def test_reading_starts_at_the_last_confirmed_entry_if_there_is_one(confirmed: EntryId, asked: int) -> None:
+    recovery = Recovery(record_of(Quorum()))
+    assert recovery.length_bytes == 0
+    recovery.fenced(0, confirmed, ANY_SESSION)
+    assert recovery.next_read() == (0, asked, 1)
+
+
+def test_a_confirmed_entry_that_was_shrunk_away_is_not_read() -> None:
+    record = shrink(record_of(Quorum()), EntryId(5), 70)
+    recovery = Recovery(record)
+    assert recovery.length_bytes == 70
+    recovery.fenced(0, EntryId(4), ANY_SESSION)
+    assert recovery.next_read() == (0, 5, 1)
+    again = Recovery(record)
+    again.fenced(0, EntryId(5), ANY_SESSION)
+    assert again.next_read() == (0, 5, 1)
+    again.found(stored(1, b"confirmed", 90))
+    assert again.next_read() == (0, 6, 1)
+    assert again.length_bytes == 90
+
+
+def test_a_bookie_without_entries_of_its_own_lacks_none() -> None:
+    recovery = Recovery(record_of(Quorum(3, 1, 1)))  # entry 0 is on bookie 0, entry 1 on bookie 1
+    for bookie in range(3):
+        recovery.fenced(bookie, EntryId(1), ANY_SESSION)
+    lacks = [recovery.lacks_entries(bookie, NO_ENTRY, has_tail=True) for bookie in range(3)]
+    assert lacks == [True, True, False]
+    assert not recovery.lacks_entries(0, EntryId(0), has_tail=True)
+
+
+def test_the_error_names_the_bookies_that_are_needed() -> None:
+    with pytest.raises(NotEnoughBookies, match=r"only 0 of 2 bookies needed of b0, b1, b2 could be fenced"):
+        Recovery(record_of(Quorum(3, 3, 2))).next_read()

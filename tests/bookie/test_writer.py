@@ -72,3 +72,19 @@ def test_the_only_bookie_can_be_replaced() -> None:
     assert writer.stored(0, entry) == NO_ENTRY
     assert writer.end_change([0]) == (NO_ENTRY, range(entry, entry + 1))
     assert writer.stored(0, entry) == entry
+
+
+def test_a_bookie_that_was_not_lost_can_be_regained() -> None:
+    writer = LedgerWriter(Quorum(3, 3, 2), NO_ENTRY)
+    assert list(writer.regained(1)) == []
+    assert writer.lost_bookies == ()
+
+
+def test_answers_about_confirmed_entries_are_forgotten() -> None:
+    writer = LedgerWriter(Quorum(3, 3, 2), NO_ENTRY)
+    for _ in range(3):
+        entry = writer.append()
+        for bookie in range(3):
+            writer.stored(bookie, entry)
+    assert writer.confirmed == 2
+    assert writer._stored == {}
