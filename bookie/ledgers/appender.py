@@ -11,7 +11,9 @@
    entry is confirmed until the outcome of the change is known.
 4. Answers that a bookie sends after its replacement are ignored.
 5. A report may be settled before later entries miss the same bookie. So the transaction that seals the ledger reports
-   it again if a bookie is lost or has not answered all adds (`copies_may_be_missing`).
+   it again if a bookie was ever lost or has not answered all adds (`copies_may_be_missing`).
+6. A bookie that is used again lacks entries up to the last add confirmed. The bookies get it, also where no
+   reader follows the ledger: the auditor copies confirmed entries only.
 """
 
 from __future__ import annotations
@@ -170,8 +172,8 @@ class Appender:
 
     @property
     def copies_may_be_missing(self) -> bool:
-        """Whether a bookie is lost, or has not answered all adds: if this writer dies, nobody else notices."""
-        return bool(self._writer.lost_bookies) or any(place_.unanswered for place_ in self.places)
+        """Whether a bookie was lost, or has not answered all adds: if this writer dies, nobody else notices."""
+        return self._mended or any(place_.unanswered for place_ in self.places)
 
     def heard(self, index: int, entry: EntryId, error: StoreError | None) -> None:
         """A bookie of the current ensemble has answered an add."""
@@ -342,6 +344,8 @@ class Appender:
                 pending = self._writer.regained(index)
                 self._send_again((index,), pending, self._writer.confirmed)
                 regained.append(name)
+        if regained:
+            self._tell_confirmed(self._writer.confirmed)
         return regained
 
     def _is_known(self, place_: _EnsembleMember) -> bool:

@@ -14,7 +14,7 @@ from with_cluster import with_cluster
 
 from gnomon.bookie.errors import DigestMismatch
 from gnomon.bookie.ids import ANY_SESSION, BookieId, EntryId, SessionId
-from gnomon.bookie.ledgers.catalog import Quorum
+from gnomon.bookie.ledgers.catalog import Quorum, create_ledger
 from gnomon.bookie.missing_report import MISSING, missing_report
 from gnomon.bookie.node import FOLDER
 from gnomon.bookie.record import ledger_key
@@ -90,6 +90,40 @@ def test_a_sealed_ledger_is_reported_if_its_writer_has_missed_a_bookie_since_the
         await fill(whole, 5)
         await whole.seal()
         assert len((await client.metadata.range(MISSING)).items) == 1
+
+    with_cluster(work, bookies=3)
+
+
+def test_a_sealed_ledger_is_reported_if_its_writer_has_used_a_bookie_again_that_missed_entries() -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        away = cluster.simulation.machine("bookie-2")
+        away.kill()
+        await fill(ledger, 5)
+        away.start()
+        await client.world.clock.sleep(20)
+        for item in (await client.metadata.range(MISSING)).items:
+            await client.metadata.txn((), (Delete(item.key),))  # settled by an auditor that knew of fewer entries
+        await fill(ledger, 1)
+        await client.world.clock.sleep(5)  # all bookies have answered
+        assert not (await client.metadata.range(MISSING)).items
+        await ledger.seal()
+        assert [item.value for item in (await client.metadata.range(MISSING)).items] == [b"ledger"]
+
+    with_cluster(work, bookies=3)
+
+
+def test_the_bookies_know_the_last_add_confirmed_once_a_lost_bookie_is_used_again() -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await create_ledger(client.metadata, client.bookies, "ledger", quorum=WIDE, followed=False)
+        away = cluster.simulation.machine("bookie-2")
+        away.kill()
+        await fill(ledger, 5)
+        away.start()
+        await client.world.clock.sleep(20)
+        present = [client.bookies.get(BookieId(f"bookie-{number}")) for number in (1, 3)]
+        known = [await bookie.last_add_confirmed(ledger.id) for bookie in present if bookie is not None]
+        assert [confirmed.entry for confirmed in known] == [4, 4]
 
     with_cluster(work, bookies=3)
 

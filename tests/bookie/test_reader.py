@@ -31,3 +31,10 @@ def test_errors_do_not_count_as_answers() -> None:
 def test_only_usable_bookies_are_asked() -> None:
     search = EntryRead(Quorum(3, 3, 2), EntryId(1), (0, 1))
     assert [search.next_bookie() for _ in range(3)] == [1, 0, None]
+
+
+def test_no_bookie_is_asked_after_enough_explicit_answers() -> None:
+    read = EntryRead(Quorum(3, 3, 3), EntryId(0))
+    assert read.next_bookie() == 0
+    read.negative()
+    assert read.next_bookie() is None

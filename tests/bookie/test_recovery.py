@@ -123,3 +123,10 @@ def test_a_bookie_without_entries_of_its_own_lacks_none() -> None:
 def test_the_error_names_the_bookies_that_are_needed() -> None:
     with pytest.raises(NotEnoughBookies, match=r"only 0 of 2 bookies needed of b0, b1, b2 could be fenced"):
         Recovery(record_of(Quorum(3, 3, 2))).next_read()
+
+
+def test_a_bookie_lacks_no_entry_below_the_start_of_a_ledger_without_entries() -> None:
+    recovery = Recovery(shrink(record_of(Quorum(3, 3, 2)), EntryId(5), 70))
+    recovery.fenced(0, NO_ENTRY, ANY_SESSION)
+    assert recovery.confirmed == 4
+    assert not recovery.lacks_entries(0, NO_ENTRY, has_tail=True)

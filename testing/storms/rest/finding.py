@@ -8,7 +8,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from gnomon.bookie.ids import LedgerId
-from gnomon.bookie.record import LEDGERS, LedgerRecord, decode_record
+from gnomon.bookie.record import LEDGERS, LedgerRecord, decode_record, ledger_key
+from gnomon.log.subscription_keys import SUBSCRIPTIONS
 from gnomon.log.topic import TOPICS_PREFIX, Topic
 from gnomon.metadata.state import State
 
@@ -28,6 +29,8 @@ class Facts:
     ledgers: Mapping[LedgerId, LedgerRecord]
     brokers: int
     bookies: int
+    position_segments: frozenset[LedgerId]
+    """The ledgers that hold positions of subscriptions."""
 
     @property
     def partitions(self) -> int:
@@ -38,5 +41,8 @@ class Facts:
     def of(cls, state: State, brokers: int, bookies: int) -> Facts:
         """The facts of a state of the metadata, with the numbers of machines."""
         topics = {topic.id: topic for topic in map(Topic.decode, state.range(TOPICS_PREFIX).items)}
-        ledgers = {LedgerId(item.create_revision): decode_record(item.value) for item in state.range(LEDGERS).items}
-        return cls(topics, ledgers, brokers, bookies)
+        items = state.range(LEDGERS).items
+        ledgers = {LedgerId(item.create_revision): decode_record(item.value) for item in items}
+        positions = ledger_key(SUBSCRIPTIONS)
+        segments = frozenset(LedgerId(item.create_revision) for item in items if item.key.startswith(positions))
+        return cls(topics, ledgers, brokers, bookies, segments)

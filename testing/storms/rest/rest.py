@@ -4,7 +4,8 @@
         await scenario(simulation)
         await rest.judge()
 
-1. The clients stop. Within COPIES_SECONDS each confirmed entry is on its write quorum (`copies`).
+1. The clients stop, and each partition is opened: a claim reports the copies that a dead writer has left missing.
+   Within COPIES_SECONDS each confirmed entry is on its write quorum (`copies`).
 2. Latencies are measured in the calm (`latency`).
 3. All topics and groups of clients are deleted over the protocol. Within REST_SECONDS, in which the bookies collect,
    there is no finding about the metadata, the stores or the memory of the brokers (`metadata_audit`, `store_audit`,
@@ -14,14 +15,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import trio
 
-from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.runtime.world import Unreachable
 from gnomon.testing.simulation.simulation import Simulation
-from gnomon.testing.storms.kafka.log_clients import RETRY_SECONDS
+from gnomon.testing.storms.kafka.log_clients import LIST_OFFSETS_VERSION, RETRY_SECONDS
 from gnomon.testing.storms.kafka.storm_clients import DELETE_TOPICS_VERSION, ask_until
 from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, WireCluster, WireConnection
 from gnomon.testing.storms.latency.drill import Drill
@@ -37,6 +39,12 @@ from gnomon.wire.kafka.messages.group_admin import (
     DeleteGroupsResponse,
     ListGroupsRequest,
     ListGroupsResponse,
+)
+from gnomon.wire.kafka.messages.positions import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
 )
 from gnomon.wire.kafka.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
@@ -74,9 +82,10 @@ class Rest:
         for name, machine in self._simulation.machines.items():
             if name not in self._roll.machines:
                 machine.kill()
+        await self._janitor(_open_partitions, "partitions were not opened")
         await self._none_within(COPIES_SECONDS, self._copies, "copies")
         await Drill(self._simulation, self._roll).judge()
-        await self._delete_topics_and_groups()
+        await self._janitor(_delete_topics_and_groups, "topics and groups were not deleted")
         await self._none_within(REST_SECONDS, self._findings, "state at rest")
 
     async def _none_within(self, seconds: float, look: Callable[[], Iterator[StateFinding]], what: str) -> None:
@@ -104,29 +113,52 @@ class Rest:
         for broker in brokers:
             yield from audit_broker(broker, facts)
 
-    async def _delete_topics_and_groups(self) -> None:
+    async def _janitor(self, work: Callable[[WireCluster], Awaitable[None]], trouble: str) -> None:
+        """Lets a client of all brokers work; `trouble` is the finding if it does not end."""
         bootstrap = [(name, KAFKA_PORT) for name in self._roll.brokers_known]
         machine = self._simulation.machine(JANITOR)
-
-        async def janitor(world: SimulatedWorld) -> None:
-            cluster = WireCluster(world, bootstrap, JANITOR, auto_create=False)
-            while (await ask_until(cluster, _delete_all))[0]:
-                await world.clock.sleep(RETRY_SECONDS)
-            without_groups = 0
-            while without_groups < len(bootstrap):  # the brokers are asked in turn, each for its own groups
-                if (await ask_until(cluster, _delete_groups))[0]:
-                    without_groups = 0
-                    await world.clock.sleep(RETRY_SECONDS)
-                else:
-                    without_groups += 1
-
-        machine.start(janitor)
+        machine.start(lambda world: work(WireCluster(world, bootstrap, JANITOR, auto_create=False)))
         process = machine.process
         assert process is not None
         with trio.move_on_after(REST_SECONDS):
             await process.ended.wait()
             return
-        raise AssertionError(f"topics and groups were not deleted within {REST_SECONDS} s")
+        raise AssertionError(f"{trouble} within {REST_SECONDS} s")
+
+
+async def _open_partitions(cluster: WireCluster) -> None:
+    """Asks the leader of each partition for the end of its log."""
+    asked = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    metadata, _ = await ask_until(cluster, lambda each: each.request(asked, METADATA_VERSION, MetadataResponse))
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            name, index = topic.name or "", partition.partition_index
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                topics=[
+                    ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=index, timestamp=-1)])
+                ],
+            )
+
+            async def ask(connection: WireConnection, request: ListOffsetsRequest = request) -> None:
+                answer = await connection.request(request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
+                if answer.topics[0].partitions[0].error_code:
+                    raise Unreachable("the partition is not open yet")
+
+            await ask_until(cluster, ask, partial(cluster.leader, name, index))
+
+
+async def _delete_topics_and_groups(cluster: WireCluster) -> None:
+    """Deletes all topics, then the groups of each broker; the brokers are asked in turn."""
+    while (await ask_until(cluster, _delete_all))[0]:
+        await cluster.world.clock.sleep(RETRY_SECONDS)
+    without_groups = 0
+    while without_groups < len(cluster.hosts):
+        if (await ask_until(cluster, _delete_groups))[0]:
+            without_groups = 0
+            await cluster.world.clock.sleep(RETRY_SECONDS)
+        else:
+            without_groups += 1
 
 
 async def _delete_all(connection: WireConnection) -> bool:
