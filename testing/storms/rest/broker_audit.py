@@ -123,6 +123,7 @@ GONE: Final = (
 """Classes whose objects belong to clients, or to topics that are deleted."""
 TIMERS: Final = (
     "HostedMachine._due",
+    "HostedMachine._load_again",
     "RemoteBookie._make_sure",
 )
 """The callbacks that run without clients: the regular work of coordinators."""
