@@ -36,7 +36,7 @@ ALL = Written(40, 7)
 
 @dataclass
 class Outcome:
-    """What became of a damaged copy.
+    """The outcome for a damaged copy.
 
     Attributes:
         kind: `correct`: nothing is missing; `refused`: the node does not start; `partly`: something is not served.

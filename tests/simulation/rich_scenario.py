@@ -27,7 +27,7 @@ SEVERAL = {
     "kept": partial(keep_and_cast, several=True),
 }
 GROUP_BYTES = (1, 2000, 4 << 20)
-"""What a commit group of a bookie takes; a batch may be larger."""
+"""The bytes that a commit group of a bookie takes; a batch may be larger."""
 
 
 async def run_rich(simulation: Simulation, *, scenario: Scenario) -> int:
