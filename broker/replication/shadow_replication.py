@@ -8,6 +8,8 @@
    runs of ids (`outbox`). The bytes of entries are kept only for milliseconds.
 3. The shadows and their leaders are always those of this broker's present image of topics and live brokers.
 4. The progress of each shadow is stored, and a new or restarted owner continues from there.
+5. A replicator ends with its shadow, and with the use of its source's partition on this broker. Then nothing more is
+   sent for it, and no table holds it, also if its cursor is still being read.
 """
 
 from __future__ import annotations
@@ -184,11 +186,13 @@ class ShadowReplication:
         tail.partition.attach(None)
         del self._tails[key]
         self._tasks.start_soon(self._cursors.flush, float("inf"), list(tail.replicators.values()))
+        for shadow in list(tail.replicators):
+            self._end(tail, shadow)
 
     def _follow_shadows(self, tail: SourceTail, shadows: list[Topic]) -> None:
         alive = {shadow.id for shadow in shadows}
         for gone in [shadow for shadow in tail.replicators if shadow not in alive]:
-            del tail.replicators[gone]
+            self._end(tail, gone)
         for shadow in shadows:
             replicator = tail.replicators.get(shadow.id)
             if replicator is None:
@@ -197,8 +201,18 @@ class ShadowReplication:
                 self.start_soon(tail, replicator)
             sender = self._sender(self._placement.leader(shadow, tail.index))
             if sender is not replicator.sender:
+                self._waits_no_more(replicator)
                 replicator.sender = sender
                 replicator.lost()
+
+    def _end(self, tail: SourceTail, shadow: uuid.UUID) -> None:
+        """Ends the replicator of a shadow (invariant 5)."""
+        self._waits_no_more(tail.replicators.pop(shadow))
+
+    def _waits_no_more(self, replicator: Replicator) -> None:
+        """The sender of the replicator is about to change, or the replicator ends."""
+        if replicator.sender is not None:
+            self._waiting.get(replicator.sender, {}).pop(replicator, None)
 
     def _sender(self, leader: int) -> ReplicationSender | None:
         if leader == self._placement.node_id:
@@ -296,14 +310,13 @@ class ShadowReplication:
         waiting = self._waiting.get(sender, {})
         unsent: dict[SourceTail, None] = {}
         for replicator, tail in list(waiting.items()):
-            if replicator.sender is sender:
-                nack = nacks.get((replicator.shadow.id.bytes, replicator.index))
-                replicator.acked(ack.frame, nack, now)
-                if nack is not None:
-                    self._nacked(replicator, nack)
-                if replicator.can_send(now):
-                    unsent[tail] = None
-            if replicator.sender is not sender or replicator.outbox.empty:
+            nack = nacks.get((replicator.shadow.id.bytes, replicator.index))
+            replicator.acked(ack.frame, nack, now)
+            if nack is not None:
+                self._nacked(replicator, nack)
+            if replicator.can_send(now):
+                unsent[tail] = None
+            if replicator.outbox.empty:
                 del waiting[replicator]
         if unsent and sender is not self._local:
             self.replicate(unsent)

@@ -175,12 +175,10 @@ SHADOWED_CLUSTER = replace(
 )
 
 
-async def run_shadowed(
-    simulation: Simulation, scenario: Scenario = SHADOWED_CLUSTER, unjudged: Collection[str] = ()
-) -> int:
+async def run_shadowed(simulation: Simulation, scenario: Scenario = SHADOWED_CLUSTER) -> int:
     """Runs a scenario as `run`, with checkers inside the brokers."""
     with shadow_checker(simulation), position_checker(simulation), cast_checker(simulation):
-        return await run(simulation, scenario, unjudged=unjudged)
+        return await run(simulation, scenario)
 
 
 SHADOWED_SCENARIO = run_shadowed
@@ -248,12 +246,8 @@ async def run_quotas(simulation: Simulation, scenario: Scenario) -> int:
 QUOTAS_SCENARIO = partial(run_quotas, scenario=replace(CLUSTER, clients=QUOTAS))
 QUOTAS_OF_ONE_BROKER = partial(run_quotas, scenario=QUOTAS)
 KILLED_QUOTAS_SCENARIO = partial(run_quotas, scenario=KILLED_QUOTAS)
-GROWING = partial(
-    subscribed({name: partial(grow_shadowed, source=name) for name in ("grown", "other")}), unjudged=["state"]
-)
-"""Topics that grow, and are deleted, while shadows of them are cast and deleted.
-
-Not yet mended: after seed 113 a broker keeps the replicator of a shadow that is deleted. So the state is not judged."""
+GROWING = subscribed({name: partial(grow_shadowed, source=name) for name in ("grown", "other")})
+"""Topics that grow, and are deleted, while shadows of them are cast and deleted."""
 QUICK_ROLLS = replace(
     CLUSTER,
     kafka={**KAFKA, "log.segment.bytes": "300"},
