@@ -70,7 +70,7 @@ class DaemonProcess:
     ) -> None:
         """Serves the admin port from now on, and writes one line to standard output: `ready` and the facts.
 
-        After that line the log gets the facts with the version: opening the log takes long.
+        The log gets the facts with the version.
 
         Args:
             make_app: makes the ASGI application of the admin port when its first client connects.
@@ -121,7 +121,7 @@ async def open_daemon(
     if node is not None:
         log = log.bind(node=node)
     stop = trio.Event()
-    turns = TurnWatch(log, lambda: log.opened)
+    turns = TurnWatch(log)
     with short_collections():
         async with (
             open_trio_world(lambda text: log.warning("sockets", problem=text), poller=settings.network.poller) as world,

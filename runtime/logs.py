@@ -3,10 +3,9 @@
 A node gets its logger and binds its own fields. Nothing here is global, so several nodes of one process may log
 differently.
 
-structlog is imported at the first event, because the import (with rich and asyncio) takes 0.1 s, a large share of a
-broker's start. An event that is written before the `ready` line, with which a daemon reports that it serves, delays
-that line. A file descriptor is reserved for the import, so that a process without free descriptors can still log that
-it has none.
+The standard library alone renders the lines: each start writes some, and every import for them would be a part of its
+time and of an idle node's memory. The formats are those of structlog's JSONRenderer and ConsoleRenderer, whose import
+(with rich and asyncio) takes 10 MB and 0.1 s.
 
 A line that cannot be written at once (full disk, closed stream, a pipe or terminal that nobody reads) is dropped and
 counted. It never stops or delays a node: the buffer of the pipe is the only queue.
@@ -14,13 +13,22 @@ counted. It never stops or delays a node: the buffer of the pipe is the only que
 
 from __future__ import annotations
 
+import datetime
 import errno
+import json
 import os
 import select  # noqa: TID251 - standard error is no socket of the world
-from typing import Any, Protocol, TextIO
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Protocol, TextIO, TypeAlias
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 FORMATS = ("auto", "json", "console")
+
+RESET, BRIGHT, DIM = "\x1b[0m", "\x1b[1m", "\x1b[2m"
+RED, GREEN, YELLOW, MAGENTA, CYAN = (f"\x1b[{code}m" for code in (31, 32, 33, 35, 36))
+LEVEL_COLOURS = {"debug": GREEN, "info": GREEN, "warning": YELLOW, "error": RED}
 
 
 class Logger(Protocol):
@@ -103,55 +111,66 @@ class _PromptStream:
         self._stream.flush()
 
 
+Render: TypeAlias = Callable[[datetime.datetime, str, str, dict[str, object], str], str]
+"""Makes a line of the time, a level, an event, its fields, and a traceback or an empty text."""
+
+
+def _json_line(now: datetime.datetime, level: str, event: str, fields: dict[str, object], trace: str) -> str:
+    line = fields | {"event": event, "level": level, "timestamp": now.isoformat().replace("+00:00", "Z")}
+    if trace:
+        line["exception"] = trace
+    return json.dumps(line, default=str)
+
+
+class _ConsoleLine:
+    """Renders lines for people: in local time, the event and the level in columns, fields by name."""
+
+    def __init__(self, coloured: bool) -> None:
+        self._coloured = coloured
+
+    def __call__(self, now: datetime.datetime, level: str, event: str, fields: dict[str, object], trace: str) -> str:
+        paint = self._paint
+        local = now.astimezone().replace(tzinfo=None).isoformat()
+        words = [
+            paint(local, DIM),
+            f"[{paint(f'{level:9}', LEVEL_COLOURS[level] + BRIGHT)}]",
+            paint(f"{event:30}", BRIGHT),
+        ]
+        words += (f"{paint(name, CYAN)}={paint(_value_text(fields[name]), MAGENTA)}" for name in sorted(fields))
+        line = " ".join(words).rstrip(" ")
+        return f"{line}\n{trace}" if trace else line
+
+    def _paint(self, text: str, codes: str) -> str:
+        return f"{codes}{text}{RESET}" if self._coloured else text
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, str) and not set(value) & set(" \t=\r\n\"'"):
+        return value
+    return repr(value)
+
+
 class _Output:
-    """One stream with its level and format, and the structlog logger after its first event."""
+    """One stream with its level and format."""
 
     def __init__(self, level: int, format: str, stream: TextIO | None) -> None:
         self.level = level
         self.lines_dropped = 0
-        self._format = format
-        self._stream = stream
-        self._logger: Any = None
-        self._spare_descriptor: int | None = os.open(os.devnull, os.O_RDONLY)
+        self._stream = None if stream is None else _PromptStream(stream)
+        terminal = stream is not None and stream.isatty()
+        console = format == "console" or (format == "auto" and terminal)
+        self._render: Render = _ConsoleLine(coloured=terminal) if console else _json_line
 
-    @property
-    def opened(self) -> bool:
-        return self._logger is not None
-
-    def write(self, method: str, event: str, fields: dict[str, object]) -> None:
+    def write(self, level: str, event: str, fields: dict[str, object], trace: str) -> None:
         if self._stream is None:
             self.lines_dropped += 1
             return
+        now = datetime.datetime.now(tz=datetime.UTC)  # noqa: TID251 - a line has the time of its readers' clocks
         try:
-            if self._logger is None:
-                self._logger = self._open(self._stream)
-            getattr(self._logger, method)(event, **fields)
+            self._stream.write(self._render(now, level, event, fields, trace) + "\n")
+            self._stream.flush()
         except OSError:
             self.lines_dropped += 1
-
-    def _open(self, stream: TextIO) -> Any:
-        if self._spare_descriptor is not None:
-            os.close(self._spare_descriptor)
-            self._spare_descriptor = None
-        import structlog
-
-        terminal = stream.isatty()
-        console = self._format == "console" or (self._format == "auto" and terminal)
-        processors: list[Any] = [
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=not console),
-        ]
-        if console:
-            plain = structlog.dev.plain_traceback
-            processors.append(structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=plain))
-        else:
-            processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-        return structlog.wrap_logger(
-            structlog.WriteLogger(_PromptStream(stream)),  # type: ignore[arg-type]  # it only writes and flushes
-            processors=processors,
-            wrapper_class=structlog.make_filtering_bound_logger(self.level),
-            context_class=dict,
-        )
 
 
 class StreamLogger:
@@ -165,11 +184,6 @@ class StreamLogger:
     def lines_dropped(self) -> int:
         """The number of lines that could not be written, over all loggers bound from this one."""
         return self._output.lines_dropped
-
-    @property
-    def opened(self) -> bool:
-        """Whether the first line was written, which takes long, because it imports structlog."""
-        return self._output.opened
 
     def bind(self, **fields: object) -> StreamLogger:
         """See `Logger.bind`."""
@@ -193,11 +207,12 @@ class StreamLogger:
 
     def exception(self, event: str, **fields: object) -> None:
         """See `Logger.exception`."""
-        self._write("error", event, {"exc_info": True} | fields)
+        failed = sys.exc_info()[0] is not None
+        self._write("error", event, fields, traceback.format_exc().removesuffix("\n") if failed else "")
 
-    def _write(self, method: str, event: str, fields: dict[str, object]) -> None:
-        if LEVELS[method] >= self._output.level:
-            self._output.write(method, event, self._fields | fields)
+    def _write(self, level: str, event: str, fields: dict[str, object], trace: str = "") -> None:
+        if LEVELS[level] >= self._output.level:
+            self._output.write(level, event, self._fields | fields, trace)
 
 
 def configure_logs(level: str, format: str, stream: TextIO | None) -> StreamLogger:

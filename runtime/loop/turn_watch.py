@@ -7,8 +7,6 @@ Input that arrives meanwhile waits until the turn ends. Servers log the request 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 
 from gnomon.runtime.logs import Logger
@@ -25,12 +23,10 @@ class TurnWatch(trio.abc.Instrument):
         seconds: the lengths of all turns.
     """
 
-    def __init__(self, log: Logger, log_opened: Callable[[], bool] = lambda: True) -> None:
-        """Long turns are written to `log`, except for the one in which it is opened, which takes long by itself."""
+    def __init__(self, log: Logger) -> None:
+        """Long turns are written to `log`."""
         self.seconds = Histogram()
         self._log = log
-        self._log_opened = log_opened
-        self._was_opened = log_opened()
         self._clock = trio.lowlevel.current_clock().current_time
         self._began = self._clock()
         trio.lowlevel.add_instrument(self)
@@ -38,11 +34,10 @@ class TurnWatch(trio.abc.Instrument):
     def after_io_wait(self, timeout: float) -> None:
         """Trio calls this when a turn begins."""
         self._began = self._clock()
-        self._was_opened = self._log_opened()
 
     def before_io_wait(self, timeout: float) -> None:
         """Trio calls this when a turn has ended."""
         took = self._clock() - self._began
         self.seconds.observe(took)
-        if took > LONG_SECONDS and self._was_opened == self._log_opened():
+        if took > LONG_SECONDS:
             self._log.warning("long_turn", seconds=round(took, 3))

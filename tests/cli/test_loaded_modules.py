@@ -1,4 +1,4 @@
-"""Bookies and the metadata service load no module of the broker: neither when they are imported nor when they serve."""
+"""Bookies and the metadata service load no module of the broker, and an idle node loads only its own needs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ import pytest
 
 from gnomon.testing.storms.processes.ledger_processes import LedgerProcesses
 
+ON_USE = {"asyncio", "rich", "hypercorn", "starlette", "prometheus_client", "confluent_kafka", "yaml"}
+"""Packages for pages, commands and metrics; each takes some MB."""
+
+
+def loaded_modules(import_times: str) -> list[str]:
+    """The modules in the output of `-X importtime`."""
+    return re.findall(r"^import time:.*\| +(\S+)$", import_times, re.MULTILINE)
+
 
 def broker_modules(import_times: str) -> list[str]:
     """The modules of the broker in the output of `-X importtime`."""
-    return re.findall(r"^import time:.*\| +(gnomon\.broker\S*)$", import_times, re.MULTILINE)
+    return [name for name in loaded_modules(import_times) if name.startswith("gnomon.broker")]
 
 
 def imported_by(module: str) -> list[str]:
@@ -46,3 +54,21 @@ def test_a_serving_bookie_and_metadata_service_have_loaded_no_module_of_the_brok
             log = (cluster.directory / f"{name}.log").read_text()
             assert "gnomon.runtime.health" in log
             assert broker_modules(log) == []
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_an_idle_standalone_node_has_loaded_nothing_that_only_pages_and_commands_need(
+    tmp_path: Path, format: str
+) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "gnomon.cli.main", "standalone", "--data-dir", str(tmp_path)]
+    command += [f"--{port}-port=0" for port in ("kafka", "native", "admin")] + [f"--set=log.format={format}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as node:
+        assert node.stdout is not None
+        assert node.stdout.readline().startswith("ready ")
+        node.terminate()
+        _, log = node.communicate(timeout=30)
+    assert node.returncode == 0
+    assert re.search(r"\bstarted\b.*\n(.*\n)*.*\bstopped\b", log)
+    packages = {name.split(".")[0] for name in loaded_modules(log)}
+    assert {"trio", "lmdb"} <= packages
+    assert packages & ON_USE == set()

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from gnomon.cli.main import COMMANDS, main
 from gnomon.cli.names.suggestion import CommandGroup
 
-HEAVY = {"trio", "confluent_kafka", "structlog", "rich", "hypercorn", "starlette", "lmdb", "yaml"}
+HEAVY = {"trio", "confluent_kafka", "asyncio", "rich", "hypercorn", "starlette", "lmdb", "yaml"}
 
 
 def test_help_imports_nothing_heavy() -> None:

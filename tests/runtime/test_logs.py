@@ -4,9 +4,12 @@ import errno
 import io
 import json
 import os
+import re
 import select
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TextIO
 
 from gnomon.runtime.logs import SilentLogger, configure_logs
@@ -37,6 +40,52 @@ def test_on_a_terminal_events_are_text_unless_json_is_asked_for() -> None:
     assert json.loads(lines.getvalue())["port"] == 9092
 
 
+FIELDS = {"port": 9092, "data": Path("/d"), "reason": "it's \u20ac 5", "none": None, "name": "a.b-c", "empty": ""}
+
+
+def test_a_line_of_json_has_its_fields_in_their_order_and_then_event_level_and_time() -> None:
+    stream = io.StringIO()
+    configure_logs("info", "json", stream).bind(node="b").info("started", **FIELDS)
+    line, time = stream.getvalue().split(', "timestamp": ')
+    assert line == (
+        '{"node": "b", "port": 9092, "data": "/d", "reason": "it\'s \\u20ac 5", "none": null, "name": "a.b-c", '
+        '"empty": "", "event": "started", "level": "info"'
+    )
+    written = datetime.fromisoformat(json.loads(time.removesuffix("}\n")))
+    assert abs(written - datetime.now(UTC)) < timedelta(seconds=60)
+
+
+def test_a_line_of_text_has_local_time_level_event_and_its_fields_by_name() -> None:
+    stream = io.StringIO()
+    logger = configure_logs("info", "console", stream).bind(node="b")
+    logger.warning("an_event_of_more_than_thirty_characters")
+    logger.info("started", **FIELDS)
+    logger.error("ended")
+    lines = [line.split(" ", 1) for line in stream.getvalue().splitlines()]
+    assert [line for _, line in lines] == [
+        "[warning  ] an_event_of_more_than_thirty_characters node=b",
+        "[info     ] started                        data=PosixPath('/d') empty= name=a.b-c node=b none=None port=9092 "
+        'reason="it\'s \u20ac 5"',
+        "[error    ] ended                          node=b",
+    ]
+    for time, _ in lines:
+        assert abs(datetime.fromisoformat(time).astimezone() - datetime.now(UTC)) < timedelta(seconds=60)
+
+
+def test_text_on_a_terminal_is_coloured() -> None:
+    stream = Terminal()
+    logger = configure_logs("debug", "console", stream)
+    for level in (logger.debug, logger.info, logger.warning, logger.error):
+        level("x", a=1)
+    event = "\x1b[1mx" + 29 * " " + "\x1b[0m"
+    field = "\x1b[36ma\x1b[0m=\x1b[35m1\x1b[0m"
+    named = ((32, "debug"), (32, "info"), (33, "warning"), (31, "error"))
+    lines = stream.getvalue().splitlines()
+    assert [re.sub(r"\x1b\[2m\S+\x1b\[0m ", "", line) for line in lines] == [
+        f"[\x1b[{colour}m\x1b[1m{level:9}\x1b[0m] {event} {field}" for colour, level in named
+    ]
+
+
 def test_events_below_the_level_are_not_written() -> None:
     stream = io.StringIO()
     logger = configure_logs("warning", "json", stream)
@@ -55,7 +104,25 @@ def test_an_exception_is_logged_as_an_error_with_its_traceback() -> None:
         configure_logs("info", "json", stream).exception("failed")
     line = json.loads(stream.getvalue())
     assert line["level"] == "error"
-    assert "KeyError: 'missing'" in line["exception"]
+    assert line["exception"].startswith("Traceback (most recent call last):\n")
+    assert line["exception"].endswith("\nKeyError: 'missing'")
+
+
+def test_the_traceback_of_an_exception_is_below_its_line_of_text() -> None:
+    stream = io.StringIO()
+    try:
+        {}["missing"]
+    except KeyError:
+        configure_logs("info", "console", stream).exception("failed", port=1)
+    first, second, *_, last = stream.getvalue().splitlines()
+    assert first.endswith("[error    ] failed                         port=1")
+    assert (second, last) == ("Traceback (most recent call last):", "KeyError: 'missing'")
+
+
+def test_an_exception_that_is_no_longer_handled_is_logged_without_a_traceback() -> None:
+    stream = io.StringIO()
+    configure_logs("info", "json", stream).exception("failed")
+    assert set(json.loads(stream.getvalue())) == {"event", "level", "timestamp"}
 
 
 def test_two_loggers_of_one_process_do_not_share_fields_or_streams() -> None:
@@ -124,10 +191,13 @@ def read_without_waiting(reader: TextIO) -> str:
     return found.decode()
 
 
-def test_structlog_is_not_imported_before_the_first_event_is_written() -> None:
+def test_lines_are_rendered_by_the_standard_library_alone() -> None:
     program = (
-        "import sys\nfrom gnomon.runtime.logs import configure_logs\n"
-        "log = configure_logs('info', 'json', sys.stderr)\nlog.bind(a=1).debug('x')\n"
-        "assert 'structlog' not in sys.modules\nlog.info('y')\nassert 'structlog' in sys.modules"
+        "import sys, threading\nfrom gnomon.runtime.logs import configure_logs\nbefore = set(sys.modules)\n"
+        "for format in ('json', 'console'):\n"
+        "    log = configure_logs('info', format, sys.stderr)\n    log.info('x', a=1)\n"
+        "    try: {}['missing']\n    except KeyError: log.exception('y')\n"
+        "loaded = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "assert loaded <= sys.stdlib_module_names and 'asyncio' not in loaded, loaded"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

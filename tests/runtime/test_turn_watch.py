@@ -38,20 +38,3 @@ def test_the_lengths_of_turns_are_counted_and_a_long_one_is_logged() -> None:
 
     trio.run(main, clock=trio.testing.MockClock())
     assert log.warnings == [("long_turn", {"seconds": 0.3})]
-
-
-def test_the_turn_in_which_the_log_is_opened_is_not_logged() -> None:
-    log = NotingLogger()
-
-    async def main() -> None:
-        clock: Any = trio.lowlevel.current_clock()
-        opened: list[bool] = []
-        TurnWatch(log, lambda: bool(opened))
-        for _ in range(2):
-            await trio.lowlevel.checkpoint()
-            clock.jump(3 * LONG_SECONDS)
-            opened.append(True)
-            await trio.lowlevel.checkpoint()
-
-    trio.run(main, clock=trio.testing.MockClock())
-    assert len(log.warnings) == 1
