@@ -11,16 +11,15 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from gnomon.testing.fixture import Fixture
 from gnomon.testing.node_process import BrokerNotStarted as BrokerNotStarted
 from gnomon.testing.node_process import BrokerProcess
 
 BROKER_PORTS = {"--kafka-port": "kafka", "--native-port": "native", "--admin-port": "admin"}
 
 
-class KafkaBroker(BrokerProcess):
+class KafkaBroker(BrokerProcess, Fixture):
     """A standalone broker in a process of its own, which ends with this one.
 
     Args:
@@ -58,19 +57,6 @@ class KafkaBroker(BrokerProcess):
         """Stops the broker and removes its temporary directory."""
         self.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def variables_of(settings: Mapping[str, str | int | float | bool]) -> dict[str, str]:

@@ -10,9 +10,8 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from gnomon.testing.fixture import Fixture
 from gnomon.testing.kafka_broker import BROKER_PORTS, variables_of
 from gnomon.testing.node_process import BrokerProcess, NodeProcess
 
@@ -26,7 +25,7 @@ SETTINGS: Mapping[str, str | int | float | bool] = {
 """Others take over from a dead member after two seconds, so that a test need not wait for six."""
 
 
-class KafkaCluster:
+class KafkaCluster(Fixture):
     """Several brokers on the same bookies, in processes that end with this one.
 
     Args:
@@ -126,19 +125,6 @@ class KafkaCluster:
         for member in self.members:
             member.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _start(members: Sequence[NodeProcess]) -> None:
