@@ -13,10 +13,11 @@ from planted.at_rest import COPIES_BUGS, REST_BUGS
 from planted.churn import CHURN_BUGS
 from planted.clusters import CLUSTER_BUGS
 from planted.groups import GROUP_BUGS
-from planted.hunt import QUICK_SEEDS_MAX, Scenario, find_all, found_by_test, found_within
+from planted.hunt import QUICK_SEEDS_MAX, find_all, found_by_test, found_within
 from planted.latencies import LATENCY_BUGS
 from planted.ledgers import LEDGER_BUGS
 from planted.logs import LOG_BUGS
+from planted.planted_bug import Scenario
 from planted.shadows import SHADOW_BUGS
 
 ALL_BUGS: list[PlantedBug] = [

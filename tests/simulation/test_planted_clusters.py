@@ -10,12 +10,13 @@ from broker_scenario import Scenario
 
 from gnomon.testing.simulation.sweeps import sweep
 
-from planted.clusters import CLUSTER_BUGS, GROUPS, GROUPS_UNHEARD, ClusterBug
+from planted.clusters import CLUSTER_BUGS, GROUPS, GROUPS_UNHEARD
 from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
+from planted.planted_bug import ScenarioBug
 
 
 @pytest.mark.parametrize("bug", [bug for bug in CLUSTER_BUGS if bug.quick], ids=lambda bug: bug.name)
-def test_a_bug_planted_in_a_cluster_is_found_within_a_few_seeds(bug: ClusterBug) -> None:
+def test_a_bug_planted_in_a_cluster_is_found_within_a_few_seeds(bug: ScenarioBug) -> None:
     assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import pytest
 
 from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
-from planted.ledgers import LEDGER_BUGS, LedgerBug
+from planted.ledgers import LEDGER_BUGS
+from planted.planted_bug import ScenarioBug
 
 
 @pytest.mark.parametrize("bug", [bug for bug in LEDGER_BUGS if bug.quick], ids=lambda bug: bug.name)
-def test_a_bug_planted_in_ledgers_is_found_within_a_few_seeds(bug: LedgerBug) -> None:
+def test_a_bug_planted_in_ledgers_is_found_within_a_few_seeds(bug: ScenarioBug) -> None:
     assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
 
 

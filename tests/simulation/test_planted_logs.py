@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from planted.clusters import ClusterBug
 from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
 from planted.logs import LOG_BUGS
+from planted.planted_bug import ScenarioBug
 
 
 @pytest.mark.parametrize("bug", [bug for bug in LOG_BUGS if bug.quick], ids=lambda bug: bug.name)
-def test_a_bug_planted_in_logs_is_found_within_a_few_seeds(bug: ClusterBug) -> None:
+def test_a_bug_planted_in_logs_is_found_within_a_few_seeds(bug: ScenarioBug) -> None:
     assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
 
 

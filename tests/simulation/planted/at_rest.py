@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
-from broker_scenario import CLUSTER_SCENARIO, QUOTAS_SCENARIO, SCENARIO, Scenario
+from broker_scenario import CLUSTER_SCENARIO, QUOTAS_SCENARIO, SCENARIO
 
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledgers.appender import Appender
@@ -21,28 +19,15 @@ from gnomon.broker.placement.placement import Placement
 from gnomon.broker.topics import topic_admin
 from gnomon.metadata.client import DeletePrefix
 
-from planted.clusters import ClusterBug
-from planted.planted_bug import Plant
+from planted.planted_bug import ScenarioBugs
 
-REST_BUGS: list[ClusterBug] = []
-COPIES_BUGS: list[ClusterBug] = []
-
-
-def planted(
-    bugs: list[ClusterBug], name: str, *, breaks: str, scenario: Scenario = CLUSTER_SCENARIO, quick: bool = False
-) -> Callable[[Plant], Plant]:
-    """Lists a bug; the decorated function patches the product."""
-
-    def decorate(plant: Plant) -> Plant:
-        bugs.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
-        return plant
-
-    return decorate
+REST_BUGS = ScenarioBugs(CLUSTER_SCENARIO)
+COPIES_BUGS = ScenarioBugs(CLUSTER_SCENARIO)
 
 
 # --- the audit at rest ---
 
-audited = partial(planted, REST_BUGS)
+audited = REST_BUGS.planted
 
 
 @audited(
@@ -101,7 +86,7 @@ def entry_pinned(patch: pytest.MonkeyPatch) -> None:
 
 # --- copies at rest ---
 
-copied = partial(planted, COPIES_BUGS)
+copied = COPIES_BUGS.planted
 
 
 @copied("a seal does not report the copies that are missing", breaks="bookie.ledgers.appender 5")

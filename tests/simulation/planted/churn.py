@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from broker_scenario import Scenario
 from native_scenario import CHURNING
 
 from gnomon.broker.native.subscription_admin import SubscriptionAdmin
@@ -14,20 +12,10 @@ from gnomon.broker.subscriptions.dispatcher import Dispatcher
 from gnomon.client.ack_sender import AckSender
 from gnomon.client.consumer import Consumer
 
-from planted.clusters import ClusterBug
-from planted.planted_bug import Plant
+from planted.planted_bug import ScenarioBugs
 
-CHURN_BUGS: list[ClusterBug] = []
-
-
-def planted(name: str, *, breaks: str, quick: bool = False, scenario: Scenario = CHURNING) -> Callable[[Plant], Plant]:
-    """Lists a bug; the decorated function patches the product."""
-
-    def decorate(plant: Plant) -> Plant:
-        CHURN_BUGS.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
-        return plant
-
-    return decorate
+CHURN_BUGS = ScenarioBugs(CHURNING)
+planted = CHURN_BUGS.planted
 
 
 @planted("permits are sent once three of them are owed", breaks="client.consumer 4", quick=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-from broker_scenario import CLUSTER, CLUSTER_SCENARIO, CUTS, MEMBERS, UNHEARD, Scenario, cluster_with, heard_late
+from broker_scenario import CLUSTER, CLUSTER_SCENARIO, CUTS, MEMBERS, UNHEARD, cluster_with, heard_late
 from counter_scenario import COUNTERS, COUNTERS_UNHEARD
 
 from gnomon.bookie.ledgers.catalog import claim_ledger
@@ -41,17 +41,8 @@ from gnomon.testing.storms.kafka.storm_clients import commit_offsets
 from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolSubscription
 from gnomon.wire.kafka.schema import decode
 
-from planted.planted_bug import Plant, PlantedBug
+from planted.planted_bug import ScenarioBugs
 
-
-@dataclass(frozen=True)
-class ClusterBug(PlantedBug):
-    """A bug, and the scenario that looks for it."""
-
-    scenario: Scenario
-
-
-CLUSTER_BUGS: list[ClusterBug] = []
 FEW_RECORDS = replace(CLUSTER.clients, partitions=1, producers=1, sends=20, deletions=False)
 GROUPS = cluster_with(
     replace(
@@ -81,18 +72,8 @@ UNANSWERED = cluster_with(
     )
 )
 """A cluster in which calls arrive, and their answers often do not."""
-
-
-def planted(
-    name: str, *, breaks: str, quick: bool = False, found_by: str = "", scenario: Scenario = CLUSTER_SCENARIO
-) -> Callable[[Plant], Plant]:
-    """Lists a bug; the decorated function patches the product."""
-
-    def decorate(plant: Plant) -> Plant:
-        CLUSTER_BUGS.append(ClusterBug(name, breaks, plant, quick, None, found_by, scenario))
-        return plant
-
-    return decorate
+CLUSTER_BUGS = ScenarioBugs(CLUSTER_SCENARIO)
+planted = CLUSTER_BUGS.planted
 
 
 # --- groups ---

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from broker_scenario import Scenario
 from group_scenario import GROUPS_OF_A_CLUSTER, GROUPS_OF_ONE_BROKER
 
 from gnomon.broker.groups import offsets
@@ -14,22 +13,10 @@ from gnomon.broker.groups.group import Group, GroupState
 from gnomon.broker.groups.offsets import GroupOffsets
 from gnomon.broker.groups.records import OffsetRecord
 
-from planted.clusters import ClusterBug
-from planted.planted_bug import Plant
+from planted.planted_bug import ScenarioBugs
 
-GROUP_BUGS: list[ClusterBug] = []
-
-
-def planted(
-    name: str, *, breaks: str, quick: bool = False, scenario: Scenario = GROUPS_OF_ONE_BROKER
-) -> Callable[[Plant], Plant]:
-    """Lists a bug; the decorated function patches the product."""
-
-    def decorate(plant: Plant) -> Plant:
-        GROUP_BUGS.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
-        return plant
-
-    return decorate
+GROUP_BUGS = ScenarioBugs(GROUPS_OF_ONE_BROKER)
+planted = GROUP_BUGS.planted
 
 
 # --- expiry ---

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.simulation.sweeps import seeds_to_find
 
-from planted.planted_bug import PlantedBug
-
-Scenario = Callable[[Simulation], Awaitable[object]]
+from planted.planted_bug import PlantedBug, Scenario
 
 ROOT = Path(__file__).parents[3]
 SEEDS_MAX = int(os.environ.get("SEEDS", "500"))

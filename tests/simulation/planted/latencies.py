@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from broker_scenario import CLUSTER_SCENARIO, SCENARIO, Scenario
+from broker_scenario import CLUSTER_SCENARIO, SCENARIO
 
 from gnomon.broker.kafka.connections.exchange import Exchange
 from gnomon.broker.partition.turns import Turns
 from gnomon.metadata.presence import Presence
 from gnomon.runtime.rpc.client import RpcClient
 
-from planted.clusters import ClusterBug
-from planted.planted_bug import Plant
+from planted.planted_bug import ScenarioBugs
 
-LATENCY_BUGS: list[ClusterBug] = []
-
-
-def planted(
-    name: str, *, breaks: str, scenario: Scenario = CLUSTER_SCENARIO, quick: bool = False
-) -> Callable[[Plant], Plant]:
-    """Lists a bug; the decorated function patches the product."""
-
-    def decorate(plant: Plant) -> Plant:
-        LATENCY_BUGS.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
-        return plant
-
-    return decorate
+LATENCY_BUGS = ScenarioBugs(CLUSTER_SCENARIO)
+planted = LATENCY_BUGS.planted
 
 
 @planted("readers that wait are not woken", breaks="broker.partition.turns 1", scenario=SCENARIO, quick=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,17 +38,8 @@ from gnomon.testing.simulation.network.simulated_network import NetworkCondition
 from gnomon.testing.storms.ledgers.ledger_clients import Habits
 from gnomon.testing.storms.ledgers.ledger_scenario import LedgerScenario
 
-from planted.planted_bug import Plant, PlantedBug
+from planted.planted_bug import ScenarioBugs
 
-
-@dataclass(frozen=True)
-class LedgerBug(PlantedBug):
-    """A bug, and the scenario that looks for it, by default the sweep's."""
-
-    scenario: LedgerScenario
-
-
-LEDGER_BUGS: list[LedgerBug] = []
 SWEEP = LedgerScenario()
 NARROW = LedgerScenario(
     names=1,
@@ -87,18 +77,8 @@ ISOLATED = replace(SWEEP, isolated=1.0)
 """Bookies come back after records no longer refer to their entries."""
 OLDER = replace(BURSTS, older=1.0)
 """One bookie's disk is replaced by older copies of itself, while ledgers are claimed repeatedly."""
-
-
-def planted(
-    name: str, *, breaks: str, quick: bool = False, found_by: str = "", scenario: LedgerScenario = SWEEP
-) -> Callable[[Plant], Plant]:
-    """Lists a bug; the decorated function patches the product."""
-
-    def decorate(plant: Plant) -> Plant:
-        LEDGER_BUGS.append(LedgerBug(name, breaks, plant, quick, None, found_by, scenario))
-        return plant
-
-    return decorate
+LEDGER_BUGS = ScenarioBugs(SWEEP)
+planted = LEDGER_BUGS.planted
 
 
 # --- claims ---

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from broker_scenario import Scenario
 from rich_scenario import RICH
 
 from gnomon.broker.kafka import poll
@@ -20,20 +18,10 @@ from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch_response import FetchedPartition
 
-from planted.clusters import ClusterBug
-from planted.planted_bug import Plant
+from planted.planted_bug import ScenarioBugs
 
-LOG_BUGS: list[ClusterBug] = []
-
-
-def planted(name: str, *, breaks: str, quick: bool = False, scenario: Scenario = RICH) -> Callable[[Plant], Plant]:
-    """Lists a bug; the decorated function patches the product."""
-
-    def decorate(plant: Plant) -> Plant:
-        LOG_BUGS.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
-        return plant
-
-    return decorate
+LOG_BUGS = ScenarioBugs(RICH)
+planted = LOG_BUGS.planted
 
 
 # --- readers ---

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import Parameter, getattr_static, iscoroutinefunction, signature
@@ -20,8 +20,10 @@ from typing import Any
 import pytest
 
 from gnomon.testing.simulation.faults import Fault
+from gnomon.testing.simulation.simulation import Simulation
 
 Plant = Callable[[pytest.MonkeyPatch], None]
+Scenario = Callable[[Simulation], Awaitable[object]]
 
 
 @dataclass(frozen=True)
@@ -90,3 +92,33 @@ def planted(
         return plant
 
     return decorate
+
+
+@dataclass(frozen=True)
+class ScenarioBug(PlantedBug):
+    """A bug, and the scenario that looks for it."""
+
+    scenario: Scenario
+
+
+class ScenarioBugs(list[ScenarioBug]):
+    """The bugs of one kind.
+
+    Args:
+        scenario: looks for the bugs that name no scenario of their own.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__()
+        self._scenario = scenario
+
+    def planted(
+        self, name: str, *, breaks: str, quick: bool = False, found_by: str = "", scenario: Scenario | None = None
+    ) -> Callable[[Plant], Plant]:
+        """Lists a bug; the decorated function patches the product."""
+
+        def decorate(plant: Plant) -> Plant:
+            self.append(ScenarioBug(name, breaks, plant, quick, None, found_by, scenario or self._scenario))
+            return plant
+
+        return decorate

@@ -18,7 +18,6 @@ from broker_scenario import (
     ROLLING,
     SHADOWED_SCENARIO,
     SUBSCRIBED,
-    Scenario,
 )
 from native_scenario import CANCELLED, SEEKING, SEEKING_CLUSTER
 
@@ -54,23 +53,11 @@ from gnomon.metadata.client import Compare, DeletePrefix, KeyField, MetadataErro
 from gnomon.metadata.follower import Follower
 from gnomon.runtime.world import WorldError
 
-from planted.clusters import ClusterBug
-from planted.planted_bug import Plant
+from planted.planted_bug import ScenarioBugs
 
-SHADOW_BUGS: list[ClusterBug] = []
 MISSED_REVISIONS = 20
-
-
-def planted(
-    name: str, *, breaks: str, quick: bool = False, scenario: Scenario = SHADOWED_SCENARIO
-) -> Callable[[Plant], Plant]:
-    """Lists a bug; the decorated function patches the product."""
-
-    def decorate(plant: Plant) -> Plant:
-        SHADOW_BUGS.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
-        return plant
-
-    return decorate
+SHADOW_BUGS = ScenarioBugs(SHADOWED_SCENARIO)
+planted = SHADOW_BUGS.planted
 
 
 # --- shadows ---
