@@ -5,18 +5,16 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
+from ledger_house import House, Run
 from turns import turns_during
 
 from gnomon.bookie.errors import NoSuchEntry
-from gnomon.bookie.ids import BookieId, EntryId
-from gnomon.bookie.ledgers.catalog import create_ledger, delete_ledgers
-from gnomon.bookie.local_bookie import LocalBookie
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledgers.catalog import delete_ledgers
 from gnomon.bookie.record import ledger_key
-from gnomon.bookie.storage.entry_store import ENTRIES, EntryStore
+from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.garbage import GarbageCollector
 from gnomon.metadata.client import MetadataUnavailable, Revision
-from gnomon.testing.storms.ledgers.bookies_at_hand import BookiesAtHand
 
 
 class Trusting:
@@ -29,108 +27,92 @@ class Trusting:
 TRUST = Trusting()
 
 
+def collector_of(house: House) -> GarbageCollector:
+    return GarbageCollector(house.store, house.metadata, TRUST, house.clock, interval_seconds=60)
+
+
 def stored_entries(environment: Any) -> int:
     with environment.environment.begin(db=environment.databases[ENTRIES]) as transaction:
         entries: int = transaction.stat()["entries"]
         return entries
 
 
-def test_entries_of_deleted_ledgers_and_shrunk_entries_are_removed(
-    environment: Any, clock: Any, make_metadata: Any
-) -> None:
-    async def main() -> None:
-        metadata, store = make_metadata(), EntryStore(environment, clock)
-        bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
-        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
-        ledgers = [await create_ledger(metadata, bookies, name) for name in "abc"]
+def test_entries_of_deleted_ledgers_and_shrunk_entries_are_removed(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        collector = collector_of(house)
+        ledgers = [await house.create(name) for name in "abc"]
         for ledger in ledgers:
             for _ in range(4):
                 await ledger.add([b"payload"])
         await ledgers[1].shrink(EntryId(3))
-        await delete_ledgers(metadata, [metadata.keys[ledger_key("a")]])
+        await delete_ledgers(house.metadata, [house.metadata.keys[ledger_key("a")]])
         assert await collector.collect() == (1, 7)
-        assert await store.ledgers() == [ledgers[1].id, ledgers[2].id]
+        assert await house.store.ledgers() == [ledgers[1].id, ledgers[2].id]
         assert await ledgers[1].read(EntryId(3), EntryId(3)) == [b"payload"]
         assert await collector.collect() == (0, 0)
         assert collector.total == (1, 7)
 
-    trio.run(main)
+    run(scenario)
 
 
-def test_a_ledger_created_while_a_collection_runs_is_kept(environment: Any, clock: Any, make_metadata: Any) -> None:
-    async def main() -> None:
-        metadata, store = make_metadata(), EntryStore(environment, clock)
-        bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
-        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
-        read = metadata.range
+def test_a_ledger_created_while_a_collection_runs_is_kept(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        read = house.metadata.range
 
         async def range_with_a_creation_around_it(prefix: str) -> Any:
-            before = await create_ledger(metadata, bookies, "before")
-            await before.add([b"kept"])
+            await (await house.create("before")).add([b"kept"])
             found = await read(prefix)
-            after = await create_ledger(metadata, bookies, "after")
-            await after.add([b"kept"])
+            await (await house.create("after")).add([b"kept"])
             return found
 
-        metadata.range = range_with_a_creation_around_it
-        assert await collector.collect() == (0, 0)
-        assert stored_entries(environment) == 2
+        house.metadata.range = range_with_a_creation_around_it
+        assert await collector_of(house).collect() == (0, 0)
+        assert stored_entries(house.environment) == 2
 
-    trio.run(main)
+    run(scenario)
 
 
-def test_a_collection_forgets_deleted_ledgers_that_peers_have_asked_for(
-    environment: Any, clock: Any, make_metadata: Any
-) -> None:
-    async def main() -> None:
-        metadata, store = make_metadata(), EntryStore(environment, clock)
-        bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
-        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
-        ledgers = [await create_ledger(metadata, bookies, name) for name in "ab"]
+def test_a_collection_forgets_deleted_ledgers_that_peers_have_asked_for(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        collector = collector_of(house)
+        ledgers = [await house.create(name) for name in "ab"]
         for ledger in ledgers:
             await ledger.add([b"payload"])
-        await delete_ledgers(metadata, [metadata.keys[ledger_key("a")]])
+        await delete_ledgers(house.metadata, [house.metadata.keys[ledger_key("a")]])
         await collector.collect()
-        store.confirm(ledgers[0].id, ledgers[0].session, EntryId(0))  # a late one
+        house.store.confirm(ledgers[0].id, ledgers[0].session, EntryId(0))  # a late one
         await collector.collect()
-        assert list(store._ledgers) == [ledgers[1].id]
+        assert list(house.store._ledgers) == [ledgers[1].id]
 
-    trio.run(main)
+    run(scenario)
 
 
-def test_a_crash_between_the_metadata_change_and_the_removal_is_harmless(
-    environment: Any, clock: Any, make_metadata: Any, make_environment: Any
-) -> None:
-    async def main() -> None:
-        metadata, store = make_metadata(), EntryStore(environment, clock)
-        ledger = await create_ledger(metadata, BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock), "a")
+def test_a_crash_between_the_metadata_change_and_the_removal_is_harmless(run: Run, make_environment: Any) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
         await ledger.add([b"payload"])
-        await delete_ledgers(metadata, [metadata.keys[ledger_key("a")]])
-        await store.delete(ledger.id)  # the process dies after the ledger is marked
-        environment.crash()
-        reopened = make_environment(environment.path)
-        store = EntryStore(reopened, clock)
-        with pytest.raises(Exception, match="shrunk away"), store.view() as view:
+        await delete_ledgers(house.metadata, [house.metadata.keys[ledger_key("ledger")]])
+        await house.store.delete(ledger.id)  # the process dies after the ledger is marked
+        house.environment.crash()
+        reopened = make_environment(house.environment.path)
+        after = House(reopened, house.clock, house.metadata)
+        with pytest.raises(Exception, match="shrunk away"), after.store.view() as view:
             view.get(ledger.id, EntryId(1))
-        await GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60).collect()
-        assert (await store.ledgers(), store.given_up()) == ([], [])
-        with pytest.raises(NoSuchEntry), store.view() as view:
+        await collector_of(after).collect()
+        assert (await after.store.ledgers(), after.store.given_up()) == ([], [])
+        with pytest.raises(NoSuchEntry), after.store.view() as view:
             view.get(ledger.id, EntryId(0))
         reopened.environment.close()
 
-    trio.run(main)
+    run(scenario)
 
 
-def test_without_metadata_nothing_is_dropped_and_the_collector_retries(
-    environment: Any, clock: Any, make_metadata: Any
-) -> None:
-    async def main() -> None:
-        metadata, store = make_metadata(), EntryStore(environment, clock)
-        ledger = await create_ledger(metadata, BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock), "a")
-        await ledger.add([b"payload"])
-        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
+def test_without_metadata_nothing_is_dropped_and_the_collector_retries(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        await (await house.create()).add([b"payload"])
+        collector = collector_of(house)
         turns: list[str | None] = []
-        answer = metadata.range
+        answer = house.metadata.range
 
         async def range_that_fails_once(prefix: str) -> Any:
             turns.append(collector.problem)
@@ -140,14 +122,14 @@ def test_without_metadata_nothing_is_dropped_and_the_collector_retries(
                 nursery.cancel_scope.cancel()
             return await answer(prefix)
 
-        metadata.range = range_that_fails_once
+        house.metadata.range = range_that_fails_once
         async with trio.open_nursery() as nursery:
             nursery.start_soon(collector.run)
         assert turns == [None, "nobody answers", None]
-        assert clock.now >= 180
-        assert stored_entries(environment) == 1
+        assert house.clock.now >= 180
+        assert stored_entries(house.environment) == 1
 
-    trio.run(main)
+    run(scenario)
 
 
 def test_under_steady_retention_the_file_stops_growing_and_adds_continue(
@@ -159,9 +141,8 @@ def test_under_steady_retention_the_file_stops_growing_and_adds_continue(
     kept_bytes, rounds = 2 << 20, 40
 
     async def main() -> list[int]:
-        metadata, store = make_metadata(), EntryStore(environment, clock)
-        ledger = await create_ledger(metadata, BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock), "a")
-        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
+        house = House(environment, clock, make_metadata())
+        ledger, collector = await house.create(), collector_of(house)
         appended: list[int] = []
         files = []
         for _ in range(rounds):
@@ -188,7 +169,7 @@ def test_under_steady_retention_the_file_stops_growing_and_adds_continue(
                     await ledger.add([bytes(100)])
                     added += 1
             assert added >= 1, "an add waited for the whole collection"
-            files.append(store.file_bytes())
+            files.append(house.store.file_bytes())
         return files
 
     files = trio.run(main)
@@ -198,37 +179,30 @@ def test_under_steady_retention_the_file_stops_growing_and_adds_continue(
     assert files[-1] <= 6 * kept_bytes
 
 
-def test_a_collection_over_many_ledgers_yields_to_other_tasks(
-    environment: Any, clock: Any, make_metadata: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        metadata, store = make_metadata(), EntryStore(environment, clock)
-        bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
-        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
+def test_a_collection_over_many_ledgers_yields_to_other_tasks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(house: House) -> None:
         for number in range(100):
-            await (await create_ledger(metadata, bookies, str(number))).add([b"kept"])
+            await (await house.create(str(number))).add([b"kept"])
         monkeypatch.setattr("gnomon.bookie.storage.garbage.RECORDS_PER_TURN", 5)
-        assert await turns_during(collector.collect()) >= 20
-        assert stored_entries(environment) == 100
+        assert await turns_during(collector_of(house).collect()) >= 20
+        assert stored_entries(house.environment) == 100
 
-    trio.run(main)
+    run(scenario)
 
 
-def test_adds_continue_while_a_large_ledger_is_removed(environment: Any, clock: Any, make_metadata: Any) -> None:
-    async def main() -> None:
-        metadata, store = make_metadata(), EntryStore(environment, clock)
-        bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
-        large, live = [await create_ledger(metadata, bookies, name) for name in ("large", "live")]
+def test_adds_continue_while_a_large_ledger_is_removed(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        large, live = [await house.create(name) for name in ("large", "live")]
         for _ in range(20_000):
             large.append([b"x" * 100], lambda _entry, _error: None)
         await large.drained()
-        await delete_ledgers(metadata, [metadata.keys[ledger_key("large")]])
+        await delete_ledgers(house.metadata, [house.metadata.keys[ledger_key("large")]])
         added = 0
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60).collect)
-            while large.id in await store.ledgers():
+            nursery.start_soon(collector_of(house).collect)
+            while large.id in await house.store.ledgers():
                 await live.add([b"y"])
                 added += 1
         assert added >= 10, f"only {added} adds got in between 20 chunks"
 
-    trio.run(main)
+    run(scenario)

@@ -38,6 +38,7 @@ from gnomon.wire.kafka.messages.topics import (
 from gnomon.wire.kafka.records import Record, build_batch
 
 LEASE_SECONDS = 3.0
+BOOKIE = BookieId("bookie-2")
 AUDIT = AuditSettings(grace_seconds=3600.0, interval_seconds=0.5, lease_seconds=2.0)
 ALL, LACKING = ([1, 2, 3], 3), ([1, 2, 3], 2)
 """The replicas of a topic with three copies, and how many are in sync."""
@@ -94,6 +95,13 @@ async def shown(client: WireCluster, name: str, expected: tuple[list[int], int])
         await client.world.clock.sleep(0.1)
 
 
+async def produced_without_a_bookie(cluster: BrokerCluster, client: WireCluster) -> None:
+    """Makes a topic `t` with three copies and a record, and kills a bookie that has one of them."""
+    await create(client, "t", 3)
+    assert await produce(client, "t") is ErrorCode.NONE
+    cluster.ledgers.bookies[BOOKIE].kill()
+
+
 async def record_of(cluster: BrokerCluster, name: str) -> LedgerRecord:
     """The record of the only ledger of a topic."""
     topic = cluster.serving[1].broker.topics.find(name)
@@ -145,19 +153,18 @@ def test_a_topic_with_fewer_acknowledged_copies_than_its_min_insync_replicas_ref
 
 def test_a_replica_is_out_of_sync_while_a_copy_is_missing_also_if_all_bookies_are_alive() -> None:
     async def work(cluster: BrokerCluster, client: WireCluster) -> None:
-        bookie = BookieId("bookie-2")
         await create(client, "t", 3)
         await create(client, "idle", 3)  # has no ledger yet
         assert await produce(client, "t") is ErrorCode.NONE
         assert await replicas(client, "t") == ALL
-        cluster.ledgers.bookies[bookie].kill()
+        cluster.ledgers.bookies[BOOKIE].kill()
         await shown(client, "t", LACKING)
         assert await replicas(client, "idle") == ALL
         assert await produce(client, "t") is ErrorCode.NONE  # two of three acknowledge; the third copy is reported
         while not cluster.serving[1].broker.copies.reported:
             await client.world.clock.sleep(0.1)
         cluster.ledgers.stop_auditing()
-        cluster.ledgers.bookies[bookie].start(cluster.ledgers.nodes()[bookie])
+        cluster.ledgers.bookies[BOOKIE].start(cluster.ledgers.nodes()[BOOKIE])
         while cluster.serving[1].broker.storage.bookies.absent():
             await client.world.clock.sleep(0.1)
         assert await replicas(client, "t") == LACKING  # the bookie is back, and its copy is not
@@ -167,13 +174,10 @@ def test_a_replica_is_out_of_sync_while_a_copy_is_missing_also_if_all_bookies_ar
 
 def test_all_replicas_are_in_sync_again_once_the_auditor_has_filled_the_gaps() -> None:
     async def work(cluster: BrokerCluster, client: WireCluster) -> None:
-        bookie = BookieId("bookie-2")
-        await create(client, "t", 3)
-        assert await produce(client, "t") is ErrorCode.NONE
-        cluster.ledgers.bookies[bookie].kill()
+        await produced_without_a_bookie(cluster, client)
         await shown(client, "t", LACKING)
         assert await produce(client, "t") is ErrorCode.NONE
-        cluster.ledgers.bookies[bookie].start(cluster.ledgers.nodes()[bookie])
+        cluster.ledgers.bookies[BOOKIE].start(cluster.ledgers.nodes()[BOOKIE])
         await shown(client, "t", ALL)
 
     in_cluster(work)
@@ -181,10 +185,7 @@ def test_all_replicas_are_in_sync_again_once_the_auditor_has_filled_the_gaps() -
 
 def test_a_topic_whose_copies_cannot_be_counted_has_an_ack_quorum_and_is_described_soon() -> None:
     async def work(cluster: BrokerCluster, client: WireCluster) -> None:
-        bookie = BookieId("bookie-2")
-        await create(client, "t", 3)
-        assert await produce(client, "t") is ErrorCode.NONE
-        cluster.ledgers.bookies[bookie].kill()
+        await produced_without_a_bookie(cluster, client)
         while not all(serving.broker.storage.bookies.absent() for serving in cluster.serving.values()):
             await client.world.clock.sleep(0.1)
         cluster.ledgers.metadata.kill()

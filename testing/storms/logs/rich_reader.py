@@ -124,7 +124,6 @@ class RichReader:
         self._changed = trio.Event()
         self._idle = trio.Event()
         self._lives = 0
-        self._session_bytes_max = 1 << 20
 
     def follow(self, topic: str, truths: Mapping[int, LogTruth]) -> None:
         """Reads the partitions of a topic that was created."""
