@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gnomon.broker.groups.call import GroupCall, ManyOffsets, refused
 from gnomon.wire.kafka.errors import ErrorCode
@@ -33,6 +33,8 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetFetchResponseGroup,
 )
 from gnomon.wire.kafka.schema import ProtocolMessage
+
+S = TypeVar("S")
 
 OFFSETS_MAX = 300
 """Offsets of a part: storing as many takes some 4 ms."""
@@ -108,7 +110,7 @@ def _slices(topics: list[Any] | None, partitions: str) -> Iterator[tuple[list[An
         yield some, weight
 
 
-def _with(struct: Any, **fields: Any) -> Any:
+def _with(struct: S, **fields: Any) -> S:
     """A copy of a struct with other values of some fields."""
     changed = copy.copy(struct)
     for name, value in fields.items():
@@ -122,11 +124,11 @@ def with_places(call: GroupCall, parts: Sequence[RequestPart], answers: Sequence
     if not any(map(_is_many, answers)):
         return None
     many = {part.group_id: answer.topics for part, answer in zip(parts, answers, strict=True) if _is_many(answer)}
-    request = call.request
+    request: OffsetFetchRequest = call.request
     if call.version < FETCH_GROUPS_SINCE:
-        return _with(request, topics=many[request.group_id])  # type: ignore[no-any-return]
+        return _with(request, topics=many[request.group_id])
     groups = [_with(group, topics=many.get(group.group_id, group.topics)) for group in request.groups]
-    return _with(request, groups=groups)  # type: ignore[no-any-return]
+    return _with(request, groups=groups)
 
 
 def _is_many(answer: ProtocolMessage) -> bool:
