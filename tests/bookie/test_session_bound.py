@@ -21,7 +21,7 @@ WIDE = Quorum(3, 3, 2)
 
 def test_a_session_is_at_most_the_number_of_versions_that_a_record_can_have_had_and_one() -> None:
     """1."""
-    bound = SessionBound(None, BookieId("b"), Revision(10))  # type: ignore[arg-type]
+    bound = SessionBound(None, BookieId("b"), Revision(10))
     assert bound.allows(10, 2)
     assert bound.allows(7, 5)
     assert not bound.allows(10, 3)

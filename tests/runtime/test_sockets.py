@@ -175,7 +175,7 @@ def test_streams_that_are_ready_together_receive_a_bounded_number_of_bytes_in_a_
             for handler, _ in pairs:
                 handler.connection.resume_reading()
             for handler, _ in pairs:
-                await handler.until(lambda handler=handler: len(handler.data) == len(BIG))  # type: ignore[misc]
+                await handler.until(lambda handler=handler: len(handler.data) == len(BIG))
         assert max(turns.values()) <= 2 * RECEIVE_BYTES
 
     run_with_loop(main)

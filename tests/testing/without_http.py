@@ -7,5 +7,5 @@ import sys
 
 if __name__ == "__main__":
     for name in ("hypercorn", "starlette", "prometheus_client", "rich"):
-        sys.modules[name] = None  # type: ignore[assignment]  # as documented: the import then fails
+        sys.modules[name] = None  # as documented: the import then fails
     runpy.run_module("gnomon.cli.child", run_name="__main__", alter_sys=True)

@@ -119,7 +119,7 @@ def test_messages_are_equal_by_class_and_fields_and_own_their_defaults() -> None
     assert Inner() != Everything()
     assert repr(Inner(number=2)) == "Inner(number=2, hint=None)"
     with pytest.raises(TypeError):
-        Inner(nummer=2)  # type: ignore[call-arg]
+        Inner(nummer=2)
 
 
 def test_fields_a_version_lacks_are_left_out_and_default_when_decoded() -> None:
@@ -167,7 +167,7 @@ def test_values_outside_their_type_are_refused_with_their_field() -> None:
     with pytest.raises(InexpressibleMessage, match=r"^JoinGroupRequest v1: protocols.name: "):
         encode(JoinGroupRequest(protocols=[JoinGroupRequestProtocol(name="\ud800")]), 1)
     with pytest.raises(InexpressibleMessage, match=r"^MetadataResponse v1: brokers.node_id: "):
-        encode(MetadataResponse(brokers=[None]), 1)  # type: ignore[list-item]
+        encode(MetadataResponse(brokers=[None]), 1)
 
 
 def test_a_version_that_the_class_does_not_have_is_a_value_error() -> None:

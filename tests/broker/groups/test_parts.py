@@ -77,10 +77,10 @@ def test_the_joined_answer_to_a_commit_has_each_partition_in_order(counts: list[
     """1, 2, 3."""
     asked = call(commit(counts), 8)
     parts = list(parts_of(asked))
-    sizes = [sum(1 + len(topic.partitions) for topic in part.request.topics) for part in parts]  # type: ignore[attr-defined]
+    sizes = [sum(1 + len(topic.partitions) for topic in part.request.topics) for part in parts]
     assert all(size <= OFFSETS_MAX + 1 for size in sizes)
     assert sum(counts) + len(counts) > OFFSETS_MAX or [part.request for part in parts] == [asked.request]
-    answers = [committed(part.request) for part in parts]  # type: ignore[arg-type]
+    answers = [committed(part.request) for part in parts]
     assert joined(asked, answers) == committed(asked.request)
     assert asked.request == commit(counts), "the request itself was changed"
 
@@ -92,7 +92,7 @@ def test_a_group_that_is_named_twice_has_the_parts_of_its_first_mention() -> Non
         for name, topic in (("g", "first"), ("h", "only"), ("g", "second"))
     ]
     parts = list(parts_of(call(OffsetFetchRequest(groups=groups), 8)))
-    assert [(part.group_id, part.request.groups[0].topics[0].name) for part in parts] == [  # type: ignore[attr-defined]
+    assert [(part.group_id, part.request.groups[0].topics[0].name) for part in parts] == [
         ("g", "first"),
         ("h", "only"),
     ]
@@ -158,7 +158,7 @@ def test_a_fetch_of_many_offsets_names_them_the_second_time(version: int) -> Non
     again = with_places(asked, parts, [ManyOffsets(topics=places)])
     assert again is not None
     named = [part.request for part in parts_of(call(again, version))]
-    topics = [each.groups[0].topics if version == 8 else each.topics for each in named]  # type: ignore[attr-defined]
+    topics = [each.groups[0].topics if version == 8 else each.topics for each in named]
     indexes = [index for some in topics for topic in some for index in topic.partition_indexes]
     assert indexes == places[0].partition_indexes
     assert all(before < after for before, after in pairwise(indexes))

@@ -36,7 +36,7 @@ class Peer:
 
 
 def limits(configs: Configs, connections_max: int = 100) -> ConnectionLimits:
-    return ConnectionLimits(configs, connections_max)  # type: ignore[arg-type]  # as far as it is used
+    return ConnectionLimits(configs, connections_max)
 
 
 def test_connections_of_one_address_are_limited_and_a_refused_one_does_not_count() -> None:

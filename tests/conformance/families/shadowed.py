@@ -27,8 +27,7 @@ class ShadowedFamily:
         return SourceProducer(self._family.producer(**settings))
 
     def admin(self) -> Admin:
-        admin: Admin = ShadowAdmin(self._family.admin())  # type: ignore[assignment]  # the rest is delegated
-        return admin
+        return ShadowAdmin(self._family.admin())
 
 
 class SourceProducer:

@@ -118,7 +118,7 @@ def old_id_commits(patch: pytest.MonkeyPatch) -> None:
 
 @planted("generations begin again after a reload", breaks="broker.groups.group 2", scenario=GROUPS_OF_A_CLUSTER)
 def generation_forgotten(patch: pytest.MonkeyPatch) -> None:
-    from_record = Group.from_record.__func__  # type: ignore[attr-defined]
+    from_record = Group.from_record.__func__
 
     def young(cls: Any, group_id: str, value: Any, turn: Any) -> Any:
         group = from_record(cls, group_id, value, turn)

@@ -37,7 +37,7 @@ def test_trio_still_asks_its_clock_to_jump_when_no_task_can_run() -> None:
             jumps.append((len(runner.runq), runner.deadlines.next_deadline()))
             clock.jump(5)
 
-        clock._autojump = jump  # type: ignore[method-assign]
+        clock._autojump = jump
         await trio.sleep_until(deadline)
 
     trio.run(wait, clock=autojumping_clock())

@@ -30,7 +30,7 @@ class FailedAtOnce:
 
 @pytest.fixture
 def truth() -> SourceTruth:
-    truth = SourceTruth(FailedAtOnce())  # type: ignore[arg-type]
+    truth = SourceTruth(FailedAtOnce())
     truth.appended(LEDGER, LAST, PAYLOAD)
     return truth
 
