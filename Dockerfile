@@ -5,7 +5,7 @@ FROM docker.io/library/python:${PYTHON}-slim
 COPY gnomon-*.whl /tmp/
 RUN python -m pip install --no-cache-dir /tmp/gnomon-*.whl \
     && rm /tmp/gnomon-*.whl \
-    && useradd --system --uid 9092 --no-create-home --shell /usr/sbin/nologin gnomon \
+    && useradd --uid 9092 --no-create-home --shell /usr/sbin/nologin gnomon \
     && install --directory --owner gnomon --mode 0700 /var/lib/gnomon
 
 # All addresses of the container. Kafka clients are sent to localhost:9092, which `-p 9092:9092` maps; other clients need

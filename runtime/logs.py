@@ -3,9 +3,9 @@
 A node gets its logger and binds its own fields. Nothing here is global, so several nodes of one process may log
 differently.
 
-The standard library alone renders the lines: each start writes some, and every import for them would be a part of its
-time and of an idle node's memory. The formats are those of structlog's JSONRenderer and ConsoleRenderer, whose import
-(with rich and asyncio) takes 10 MB and 0.1 s.
+The standard library alone renders the lines (decision 30): each start writes some, and every import for them would be a
+part of its time and of an idle node's memory. The formats are those of structlog's JSONRenderer and ConsoleRenderer,
+whose import (with rich and asyncio) takes 10 MB and 0.1 s.
 
 A line that cannot be written at once (full disk, closed stream, a pipe or terminal that nobody reads) is dropped and
 counted. It never stops or delays a node: the buffer of the pipe is the only queue.
