@@ -15,6 +15,7 @@ from gnomon.runtime.world import Unreachable
 from gnomon.testing.storms.groups.generations_truth import GenerationsTruth, Life
 from gnomon.testing.storms.groups.offsets_truth import OffsetsTruth, Place
 from gnomon.testing.storms.kafka.group_checker import CommitOutcome
+from gnomon.testing.storms.kafka.group_plan import assignments_of, plan_and_partitions
 from gnomon.testing.storms.kafka.log_clients import RETRY_SECONDS, ProduceRefused
 from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
@@ -29,7 +30,6 @@ from gnomon.wire.kafka.messages.group import (
     LeaveGroupResponse,
     MemberIdentity,
     SyncGroupRequest,
-    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
 from gnomon.wire.kafka.messages.offsets import (
@@ -206,27 +206,18 @@ class StormMember:
 
     async def _sync(self, connection: WireConnection, joined: JoinGroupResponse) -> None:
         self._plans += 1
-        plan = f"{self.name}/{self._plans}"
         ids = [] if joined.skip_assignment else [member.member_id for member in joined.members]
-        count = self._group.partitions
-        assignments = [
-            SyncGroupRequestAssignment(
-                member_id=member, assignment=f"{plan} {','.join(map(str, range(index, count, len(ids))))}".encode()
-            )
-            for index, member in enumerate(ids)
-        ]
         called = self._clock.monotonic()
         request = SyncGroupRequest(
             group_id=self._group.name,
             generation_id=joined.generation_id,
             member_id=joined.member_id,
             group_instance_id=self.instance,
-            assignments=assignments,
+            assignments=assignments_of(f"{self.name}/{self._plans}", ids, self._group.partitions),
         )
         synced = await connection.request(request, SYNC_VERSION, SyncGroupResponse)
         self._expect(synced.error_code, "sync")
-        plan, _, listed = synced.assignment.decode().partition(" ")
-        self.partitions = tuple(map(int, filter(None, listed.split(","))))
+        plan, self.partitions = plan_and_partitions(synced.assignment)
         now = self._clock.monotonic()
         name = self.name if self.instance else joined.member_id
         life = self._group.generations.synced(

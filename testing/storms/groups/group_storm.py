@@ -23,7 +23,13 @@ from gnomon.testing.storms.groups.group_member import StormMember, send_commit
 from gnomon.testing.storms.groups.offsets_truth import OffsetsTruth, Place
 from gnomon.testing.storms.kafka.group_checker import NO_OFFSET, CommitOutcome
 from gnomon.testing.storms.kafka.log_clients import RETRY_SECONDS, ProduceRefused
-from gnomon.testing.storms.kafka.storm_clients import OFFSET_FETCH_VERSION, ask_until, create_topic, expect
+from gnomon.testing.storms.kafka.storm_clients import (
+    OFFSET_FETCH_VERSION,
+    ask_until,
+    create_topic,
+    delete_offset,
+    expect,
+)
 from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import (
@@ -35,10 +41,6 @@ from gnomon.wire.kafka.messages.group_admin import (
     ListGroupsResponse,
 )
 from gnomon.wire.kafka.messages.offsets import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
@@ -263,15 +265,7 @@ class StormGroup:
     async def _delete_offset(self, connection: WireConnection, place: Place) -> None:
         topic, partition = place
         deletion = self.offsets.deletes(place, self._clock.monotonic())
-        parts = [OffsetDeleteRequestPartition(partition_index=partition)]
-        request = OffsetDeleteRequest(
-            group_id=self.name, topics=[OffsetDeleteRequestTopic(name=topic, partitions=parts)]
-        )
-        answer = await connection.request(request, 0, OffsetDeleteResponse)
-        error = expect(answer.error_code, "deletion of an offset", ErrorCode.GROUP_ID_NOT_FOUND)
-        if not error:
-            code = answer.topics[0].partitions[0].error_code
-            error = expect(code, "deletion of an offset", ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+        error = await delete_offset(connection, self.name, topic, partition)
         deletion.settle(CommitOutcome.REFUSED if error else CommitOutcome.DONE, self._clock.monotonic())
         self._logger.debug("offset_deletion_refused" if error else "offset_deleted")
 

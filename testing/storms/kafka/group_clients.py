@@ -15,11 +15,12 @@ from typing import TypeVar
 from gnomon.testing.storms.kafka.log_clients import ProduceRefused
 from gnomon.testing.storms.kafka.storm_clients import (
     OFFSET_COMMIT_VERSION,
-    OFFSET_FETCH_VERSION,
     OffsetsHistory,
     ask_until,
     create_topic,
+    delete_offset,
     expect,
+    fetch_offset,
 )
 from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
@@ -39,13 +40,6 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
 )
 from gnomon.wire.kafka.schema import encode_prefixed
 
@@ -159,19 +153,7 @@ class _OneMember:
         history.floor = offset
 
     async def _delete(self, topic: str) -> ErrorCode:
-        parts = [OffsetDeleteRequestPartition(partition_index=0)]
-        request = OffsetDeleteRequest(
-            group_id=self._group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=parts)]
-        )
-
-        async def delete(connection: WireConnection) -> ErrorCode:
-            answer = await connection.request(request, 0, OffsetDeleteResponse)
-            what = f"deletion of the offset of {topic}"
-            if expect(answer.error_code, what, ErrorCode.GROUP_ID_NOT_FOUND):
-                return ErrorCode.GROUP_ID_NOT_FOUND
-            code = answer.topics[0].partitions[0].error_code
-            return expect(code, what, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-
+        delete = partial(delete_offset, group=self._group, topic=topic, partition=0)
         find = partial(self._cluster.coordinator, self._group)
         error, doubtful = await ask_until(self._cluster, delete, find)
         self._late_deletion |= doubtful and topic == self.read
@@ -193,17 +175,7 @@ class _OneMember:
         self._id = ""
 
     async def _fetch(self) -> int:
-        topics = [OffsetFetchRequestTopic(name=self.read, partition_indexes=[0])]
-        request = OffsetFetchRequest(group_id=self._group, topics=topics)
-
-        async def fetch(connection: WireConnection) -> int:
-            answer = await connection.request(request, OFFSET_FETCH_VERSION, OffsetFetchResponse)
-            expect(answer.error_code, "fetch of offsets")
-            found = answer.topics[0].partitions[0]
-            expect(found.error_code, "fetch of an offset")
-            return found.committed_offset
-
-        return await self._ask(fetch)
+        return await self._ask(partial(fetch_offset, group=self._group, topic=self.read))
 
     async def _ask(self, ask: Callable[[WireConnection], Awaitable[T]]) -> T:
         return (await ask_until(self._cluster, ask, partial(self._cluster.coordinator, self._group)))[0]

@@ -33,6 +33,10 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
@@ -137,6 +141,33 @@ class OffsetsHistory:
         self.floor = max(self.floor, seen)
 
 
+async def fetch_offset(connection: WireConnection, group: str, topic: str) -> int:
+    """The group's offset of the first partition of a topic, as its coordinator answers, -1 for none; see `expect`."""
+    topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+    request = OffsetFetchRequest(group_id=group, topics=topics)
+    answer = await connection.request(request, OFFSET_FETCH_VERSION, OffsetFetchResponse)
+    expect(answer.error_code, "fetch of offsets")
+    found = answer.topics[0].partitions[0]
+    expect(found.error_code, "fetch of an offset")
+    return found.committed_offset
+
+
+async def delete_offset(connection: WireConnection, group: str, topic: str, partition: int) -> ErrorCode:
+    """Deletes an offset of a group, asking its coordinator once; see `expect`.
+
+    Returns:
+        NONE, GROUP_ID_NOT_FOUND or GROUP_SUBSCRIBED_TO_TOPIC.
+    """
+    parts = [OffsetDeleteRequestPartition(partition_index=partition)]
+    request = OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=parts)])
+    answer = await connection.request(request, 0, OffsetDeleteResponse)
+    what = f"deletion of the offset of {topic}"
+    error = expect(answer.error_code, what, ErrorCode.GROUP_ID_NOT_FOUND)
+    if error:
+        return error
+    return expect(answer.topics[0].partitions[0].error_code, what, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+
+
 async def commit_offsets(
     cluster: WireCluster, seconds: float, *, group: str = "readers", commits_a_second: float = 10.0
 ) -> None:
@@ -151,14 +182,7 @@ async def commit_offsets(
         answer = await connection.request(request, OFFSET_COMMIT_VERSION, OffsetCommitResponse)
         expect(answer.topics[0].partitions[0].error_code, f"commit of offset {offset}")
 
-    async def fetch(connection: WireConnection) -> int:
-        topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
-        request = OffsetFetchRequest(group_id=group, topics=topics)
-        answer = await connection.request(request, OFFSET_FETCH_VERSION, OffsetFetchResponse)
-        expect(answer.error_code, "fetch of offsets")
-        found = answer.topics[0].partitions[0]
-        expect(found.error_code, "fetch of an offset")
-        return found.committed_offset
+    fetch = partial(fetch_offset, group=group, topic="orders")
 
     async def watch() -> None:
         while True:

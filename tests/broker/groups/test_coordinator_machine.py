@@ -25,6 +25,7 @@ from gnomon.testing.simulation.machine import Machine
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.group_checker import CommitOutcome, GroupHistory
+from gnomon.testing.storms.kafka.group_plan import assignments_of, plan_and_partitions
 from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import (
@@ -37,7 +38,6 @@ from gnomon.wire.kafka.messages.group import (
     LeaveGroupResponse,
     MemberIdentity,
     SyncGroupRequest,
-    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
 from gnomon.wire.kafka.messages.offsets import (
@@ -198,23 +198,15 @@ class Member:
 
     async def _sync(self, connection: WireConnection, joined: JoinGroupResponse) -> None:
         self._plans += 1
-        plan = f"{self.name}/{self._plans}"
         ids = [member.member_id for member in joined.members]
-        assignments = [
-            SyncGroupRequestAssignment(
-                member_id=member,
-                assignment=f"{plan} {','.join(map(str, range(index, PARTITIONS, len(ids))))}".encode(),
-            )
-            for index, member in enumerate(ids)
-        ]
+        assignments = assignments_of(f"{self.name}/{self._plans}", ids, PARTITIONS)
         called = self._clock.monotonic()
         request = SyncGroupRequest(
             group_id=GROUP, generation_id=self.generation, member_id=self.id, assignments=assignments
         )
         synced = await connection.request(request, 3, SyncGroupResponse)
         self._expect(synced.error_code)
-        plan, _, listed = synced.assignment.decode().partition(" ")
-        self.partitions = tuple(map(int, filter(None, listed.split(","))))
+        plan, self.partitions = plan_and_partitions(synced.assignment)
         self.stable = True
         now = self._clock.monotonic()
         self.history.synced(self.id, self.generation, called, now, plan, self.partitions)
