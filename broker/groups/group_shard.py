@@ -2,8 +2,7 @@
 
 It is a tenant of the coordination runtime (`coordination.state_machine`), whose invariants hold here.
 
-1. Durable state is the last record of each group (`_recorded`) and the committed offsets (`GroupOffsets.stored`): only
-   `replay` changes them.
+1. Durable state is the last record of each group and the committed offsets (`StoredGroups`): only `replay` changes it.
 2. All other state is soft: a reload loses it. `_groups` holds members, sessions, parked calls, and the generation that
    is being formed; a reload takes each group back to its last record. No client was promised more: a generation is
    stable once its record is durable, and a member that the record does not name gets an error and joins again. Commits
@@ -41,7 +40,6 @@ from gnomon.broker.groups.expiry import ExpirySearch
 from gnomon.broker.groups.group import Group, GroupState
 from gnomon.broker.groups.group_admin import describe, listed
 from gnomon.broker.groups.members_memory import MembersMemory
-from gnomon.broker.groups.offsets import NO_OFFSETS, GroupOffsets
 from gnomon.broker.groups.parts import OFFSETS_MAX
 from gnomon.broker.groups.records import (
     CoordinatorRecord,
@@ -50,6 +48,7 @@ from gnomon.broker.groups.records import (
     decode_record,
 )
 from gnomon.broker.groups.settings import GroupSettings
+from gnomon.broker.groups.stored_groups import StoredGroups, place_of
 from gnomon.broker.groups.turn import GroupDecision, Turn
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import (
@@ -73,13 +72,10 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
-from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue
 from gnomon.wire.kafka.schema import MalformedMessage
 
 Alive: TypeAlias = Mapping[str, tuple[int, Collection[str]]]
 """The generation of each group, and the ids of the members whose sessions had not ended."""
-Place: TypeAlias = tuple[str, str | None, int]
-"""The key of a record: group, topic and partition; without a topic, the group itself."""
 SNAPSHOT_PART_RECORDS = 500
 """Records of a part of a snapshot: encoding and appending as many takes some 4 ms."""
 GROUPS_EXAMINED_MAX = 1_000
@@ -114,14 +110,13 @@ class GroupShard:
         self._new_id = new_id
         self._alive = alive
         self._groups: dict[str, Group] = {}
-        self._recorded: dict[str, GroupMetadataValue] = {}
-        self._offsets: dict[str, GroupOffsets] = {}
+        self._stored = StoredGroups()
         self._assigned: list[Group] = []
         """Groups whose assignment was replayed and that are not stable yet."""
         self._wakes: list[tuple[float, str]] = []
         self._wake_of: dict[str, float] = {}
         self._next_expiry = math.inf
-        self._search = ExpirySearch(self._groups, self._offsets)
+        self._search = ExpirySearch(self._groups, self._stored.offsets)
         self._deleting: set[str] = set()
         """Groups some of whose offsets are deleted, and the others are about to be."""
 
@@ -138,51 +133,25 @@ class GroupShard:
 
     def replay(self, record: CoordinatorRecord) -> None:
         """See `StateMachine.replay`."""
-        match record:
-            case OffsetRecord(group_id):
-                self._offsets.setdefault(group_id, GroupOffsets()).replay(record)
-                self._forget_offsets_if_none(group_id)
-            case GroupRecord(group_id, None):
-                self._recorded.pop(group_id, None)
-            case GroupRecord(group_id, value):
-                assert value is not None
-                self._recorded[group_id] = value
-                group = self._groups.get(group_id)
-                if group is not None and group.assigning is record:
-                    self._assigned.append(group)
+        self._stored.replay(record)
+        if isinstance(record, GroupRecord) and not record.is_tombstone:
+            group = self._groups.get(record.group_id)
+            if group is not None and group.assigning is record:
+                self._assigned.append(group)
 
     def snapshot(self, pending: Callable[[], Iterable[CoordinatorRecord]]) -> Iterator[list[CoordinatorRecord]]:
         """See `StateMachine.snapshot`: the last record of each group and of each offset."""
-        known = chain(self._places(), [_place_of(record) for record in pending()])
+        known = chain(self._stored.places(), [place_of(record) for record in pending()])
         while places := list(islice(known, SNAPSHOT_PART_RECORDS)):
-            latest = {_place_of(record): record for record in pending()}
-            records = (latest.get(place) or self._current(place) for place in places)
+            latest = {place_of(record): record for record in pending()}
+            records = (latest.get(place) or self._stored.current(place) for place in places)
             part = [record for record in records if record is not None and not record.is_tombstone]
             if part:
                 yield part
 
-    def _places(self) -> Iterator[Place]:
-        """The keys of all durable records; records may be replayed meanwhile."""
-        for group_id in list(self._recorded):
-            yield group_id, None, -1
-        for group_id in list(self._offsets):
-            for topic, partition in self._offsets_of(group_id).durable_places():
-                yield group_id, topic, partition
-
     def committed(self) -> Iterator[tuple[str, str, int, int]]:
         """Group, topic, partition and offset of every durable commit; records may be replayed meanwhile."""
-        for group_id in list(self._offsets):
-            for topic, partition in self._offsets_of(group_id).durable_places():
-                yield group_id, topic, partition, self._offsets_of(group_id).get(topic, partition).offset
-
-    def _current(self, place: Place) -> CoordinatorRecord | None:
-        """The last durable record with a key."""
-        group_id, topic, partition = place
-        if topic is None:
-            value = self._recorded.get(group_id)
-            return None if value is None else GroupRecord(group_id, value)
-        stored = self._offsets_of(group_id).get(topic, partition)
-        return None if stored is offsets.NO_OFFSET else OffsetRecord(group_id, topic, partition, stored)
+        return self._stored.committed()
 
     # Events
 
@@ -190,7 +159,7 @@ class GroupShard:
         """See `StateMachine.loaded`: groups are made from their records, sessions begin."""
         turn = self._turn(now, wall_ms)
         alive, self._alive = self._alive, NOTHING_KNOWN
-        for group_id, value in self._recorded.items():
+        for group_id, value in self._stored.recorded.items():
             group = self._groups[group_id] = Group.from_record(group_id, value, turn)
             generation, members = alive.get(group_id, (-1, ()))
             if group.generation <= generation:
@@ -224,10 +193,10 @@ class GroupShard:
                 group_id = request.group_id
                 if call.version >= FETCH_GROUPS_SINCE:
                     group_id = request.groups[0].group_id
-                offsets.fetch(self._offsets_of(group_id), call, turn)
+                offsets.fetch(self._stored.offsets_of(group_id), call, turn)
             case OffsetDeleteRequest():
                 group_id = call.request.group_id
-                offsets.delete(self._groups.get(group_id), self._offsets_of(group_id), call, turn)
+                offsets.delete(self._groups.get(group_id), self._stored.offsets_of(group_id), call, turn)
             case _:
                 self._administer(call, turn)
         return self._done(turn)
@@ -338,7 +307,7 @@ class GroupShard:
             describe(
                 group_id,
                 self._groups.get(group_id),
-                group_id in self._offsets,
+                group_id in self._stored.offsets,
                 call.version,
                 request.include_authorized_operations,
             )
@@ -351,14 +320,14 @@ class GroupShard:
         errors = {group_id: self._deletion_error(group_id) for group_id in request.groups_names}
         doomed = [group_id for group_id, error in errors.items() if not error]
         for group_id in doomed:
-            places = self._offsets_of(group_id).places(OFFSETS_MAX + 1)
+            places = self._stored.offsets_of(group_id).places(OFFSETS_MAX + 1)
             if len(places) > OFFSETS_MAX:
                 self._deleting.add(group_id)
                 turn.append(_tombstones(group_id, places[:OFFSETS_MAX]), [Reply(call, DeletionUnfinished())])
                 return
         records: list[CoordinatorRecord] = []
         for group_id in doomed:
-            records += _tombstones(group_id, self._offsets_of(group_id).places())
+            records += _tombstones(group_id, self._stored.offsets_of(group_id).places())
             records += self._remove(group_id, turn)
             self._deleting.discard(group_id)
         results = [DeletableGroupResult(group_id=name, error_code=errors[name]) for name in request.groups_names]
@@ -373,7 +342,7 @@ class GroupShard:
             return ErrorCode.NONE
         group = self._groups.get(group_id)
         if group is None:
-            return ErrorCode.NONE if group_id in self._offsets else ErrorCode.GROUP_ID_NOT_FOUND
+            return ErrorCode.NONE if group_id in self._stored.offsets else ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def _remove(self, group_id: str, turn: Turn) -> list[GroupRecord]:
@@ -385,25 +354,18 @@ class GroupShard:
 
     # Offsets
 
-    def _offsets_of(self, group_id: str) -> GroupOffsets:
-        return self._offsets.get(group_id, NO_OFFSETS)
-
-    def _forget_offsets_if_none(self, group_id: str) -> None:
-        if self._offsets[group_id].empty():
-            del self._offsets[group_id]
-
     def _group_ids(self) -> list[str]:
-        return list(dict.fromkeys([*self._groups, *self._offsets]))
+        return list(dict.fromkeys([*self._groups, *self._stored.offsets]))
 
     def _delete_topic_offsets(self, call: GroupCall, turn: Turn) -> None:
         request: DeleteTopicOffsetsRequest = call.request
         topics = dict.fromkeys(request.topics)
-        group_ids = list(self._offsets) if request.group_ids is None else request.group_ids
+        group_ids = list(self._stored.offsets) if request.group_ids is None else request.group_ids
         records: list[CoordinatorRecord] = []
         examined = 0
         for group_id in group_ids[:GROUPS_EXAMINED_MAX]:
             room = OFFSETS_MAX - len(records)
-            places = self._offsets_of(group_id).places_of(topics, room + 1)
+            places = self._stored.offsets_of(group_id).places_of(topics, room + 1)
             records += _tombstones(group_id, places[:room])
             if len(places) > room:
                 break
@@ -428,7 +390,7 @@ class GroupShard:
             self._next_expiry = turn.now + EXPIRY_PAUSE_SECONDS
 
     def _schedule_expiry(self, turn: Turn) -> None:
-        self._search = ExpirySearch(self._groups, self._offsets)
+        self._search = ExpirySearch(self._groups, self._stored.offsets)
         self._next_expiry = turn.after_ms(turn.settings.offsets_retention_check_interval_ms)
 
     # Turns
@@ -440,13 +402,13 @@ class GroupShard:
         for append in turn.decision.appends:
             for record in append.records:
                 if isinstance(record, OffsetRecord):
-                    self._offsets.setdefault(record.group_id, GroupOffsets()).begin(record)
+                    self._stored.begin(record)
         return turn.decision
 
     def _settle(self, group: Group) -> None:
         """Notes the next deadline of a group that changed, or forgets the group if nothing of it is left."""
         group_id = group.group_id
-        if group.vacant() and group.generation == 0 and group_id not in self._recorded:
+        if group.vacant() and group.generation == 0 and group_id not in self._stored.recorded:
             self._forget(group_id)
             return
         self._memory.grew(group.held_bytes - group.counted_bytes)
@@ -461,12 +423,6 @@ class GroupShard:
             self._memory.grew(-group.counted_bytes)
             group.counted_bytes = 0
         return group
-
-
-def _place_of(record: CoordinatorRecord) -> Place:
-    if isinstance(record, OffsetRecord):
-        return record.group_id, record.topic, record.partition
-    return record.group_id, None, -1
 
 
 def _tombstones(group_id: str, places: Iterable[tuple[str, int]]) -> list[OffsetRecord]:

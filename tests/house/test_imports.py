@@ -61,6 +61,7 @@ PURE = (
     "broker/groups/membership.py",
     "broker/groups/offsets.py",
     "broker/groups/rebalance.py",
+    "broker/groups/stored_groups.py",
     "broker/groups/records.py",
     "broker/groups/turn.py",
     "broker/topics/topic_image.py",

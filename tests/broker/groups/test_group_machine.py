@@ -280,7 +280,7 @@ class GroupMachine(RuleBasedStateMachine):
         group = self.bench.state()
         if group is None or group.state is not GroupState.STABLE or self.bench.under_way:
             return
-        recorded, live = self.bench.shard._recorded["g"], group.record().value
+        recorded, live = self.bench.shard._stored.recorded["g"], group.record().value
         assert (recorded.generation, recorded.protocol, recorded.leader) == (
             live.generation,
             live.protocol,
