@@ -9,7 +9,7 @@
    has accepted, and refuses further ones.
 5. A bookie ends by itself after it was dismissed: its disk's cookie was deleted from the metadata, which says that the
    bookie was decommissioned, and no ledger needs it. From then on the bookie cannot register again. If the cookie is
-   gone without that word, the metadata was damaged: the bookie serves on.
+   gone and no dismissal is recorded, the metadata was damaged: the bookie continues to serve.
 6. A bookie whose store is an older copy of itself serves by the rule of `older_copy`, and says so. The readable part of
    a damaged store is such a copy.
 """

@@ -1,4 +1,4 @@
-"""Sealed records: how the metadata sees that its own file is damaged.
+"""Sealed records: digests by which the metadata store detects damage of its own file.
 
 A stored value is the digest of its record (8 bytes), then the value. The record `digest` has the sum of the digests of
 all other records.

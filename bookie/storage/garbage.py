@@ -2,7 +2,7 @@
 
 1. The bookie's ledgers are listed before the metadata is read. A ledger created in between is not in the bookie's list,
    so it is not dropped. A ledger that is only in the bookie's list was deleted for good, because ids are never reused.
-2. Nothing is removed on the word of metadata that may be an older copy, or that does not list this bookie (`age`).
+2. Nothing is removed while the metadata may be an older copy, or while it does not list this bookie (`age`).
 3. Data to remove is marked durably first (`removal`), so after a crash the next collection continues.
 4. Entries are removed in chunks: adds run between two chunks. Ledgers are checked some at a time: other tasks run in
    between.

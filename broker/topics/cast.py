@@ -1,4 +1,5 @@
-"""Shadows (read-only topics with a source's records): their rules, and what joins their creation and deletion.
+"""Shadows (read-only topics with a source's records): their rules, and their part in the transactions that
+create and delete topics.
 
 1. A shadow is created only while its source exists, and only at a place that no other shadow of the source has.
 2. A shadow has the number of partitions of its source, and no configs of its own.

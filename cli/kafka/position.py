@@ -1,4 +1,4 @@
-"""A place in a log, as it is written on the command line: one of its edges, an offset, or a time.
+"""A place in a log, as it is written on the command line: the beginning or end, an offset, or a time.
 
 1. A text of digits alone is an offset; a Unix time begins with `@`.
 2. A time without a zone is local time. A time before 1970 is the beginning of 1970, since Kafka gives negative numbers

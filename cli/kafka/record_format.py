@@ -2,7 +2,7 @@
 
 1. JSON distinguishes a tombstone (null) from an empty value, and keeps every byte: bytes that are not UTF-8 are under
    `key_base64`, `value_base64`.
-2. In a format string the length of an absent key or value is -1; its bytes are none.
+2. In a format string the length of an absent key or value is -1, and it has no bytes.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Consumer groups in storms: clients that join, commit, expire and are deleted, and the checkers of their records."""
+"""Consumer groups in storms: their members and administrators, and the judges of generations and offsets."""

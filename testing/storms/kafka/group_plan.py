@@ -1,7 +1,7 @@
-"""The assignment by the leader of a storm's group: each member's partitions, and the name of the plan they are from.
+"""The assignment by the leader of a storm's group: each member's partitions, and the name of the whole plan.
 
-`reader-1/7 0,2` gives a member partitions 0 and 2 by the seventh plan of reader-1. The name shows a judge whether all
-members of a generation have the same plan.
+`reader-1/7 0,2` gives a member partitions 0 and 2 by the seventh plan of reader-1. By the name a judge sees whether
+all members of a generation have the same plan.
 """
 
 from __future__ import annotations

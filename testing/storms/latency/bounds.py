@@ -1,8 +1,8 @@
 """The longest times that a cluster may take in calm conditions, with their reasons. Pure.
 
-The drill sets links and disks so that a message or a sync takes a millisecond on average. All bounds are far above the
-sum of the messages and syncs of their path, and below the next thing that could take their place: a timer, a poll, a
-pause.
+The drill sets links and disks so that a message or a sync takes a millisecond on average. Each bound is far above the
+sum of the messages and syncs of its path, and below the time of any fallback (a timer, a poll, a pause), which would
+otherwise hide that the path failed.
 """
 
 from __future__ import annotations

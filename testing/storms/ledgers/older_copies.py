@@ -4,7 +4,7 @@
     simulation.start_soon(copies.rage, 15.0)
     copies.calm()
 
-1. At most ack quorum - 1 bookies are treated so: each acknowledged entry has been on another bookie as well.
+1. At most ack quorum - 1 bookies get older copies: each acknowledged entry has been on another bookie as well.
 2. A copy is put back only where the bookie can notice it: the store has begun a run since (`bookie.storage.age`).
 """
 

@@ -1,10 +1,10 @@
-"""Judges one partition with rich batches: the rules of `log_checker`, and times, codecs and searches by time. Pure.
+"""Judges one partition by the rules of `log_checker`, and its batches' times, codecs and searches by time. Pure.
 
 1. A batch has the codec that its producer used, or that of the topic.
 2. With CreateTime a record has the timestamp of its producer. With LogAppendTime all records of a batch have the time
    of the acknowledgement.
 3. A search by time finds the first record at or after the log's start whose timestamp is not earlier.
-4. A search for the largest timestamp finds a record that none acknowledged before exceeds.
+4. A search for the largest timestamp finds a record that is not older than any record acknowledged before.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     nursery.start_soon(reader.run)
     reader.follow("orders", {0: truth})      # the partitions of the topic's next life, from their start
 
-1. A session of a connection goes on as long as the connection. It names only partitions that it follows.
+1. A session of a connection lasts as long as the connection. It names only partitions that it follows.
 2. The first partition with records gives one batch at least. Everything else is within the limits.
-3. In a session every partition with records gets its turn before another one gets its second next one.
+3. In a session of one broker every partition with records has its turn: at most as many responses leave it out as the
+   session has partitions, and TURNS_LEFT_OUT_MAX more.
 4. A poll below the log's start is out of range, at once after a DeleteRecords on the same connection.
 5. No poll shows a record of an earlier life of the topic.
 """

@@ -1,8 +1,8 @@
-"""A storm client of one subscription: few permits, several seeks at once, deletions, and a topic that grows.
+"""A storm client of one subscription: few permits, concurrent seeks, deletions, and a topic that grows.
 
     scenario = LogScenario(..., beside={"churn": partial(churn_subscription, kind="shared")})
 
-`churn_truth` has the rules. Each consumer lets 1 to 5 records wait.
+`churn_truth` has the rules. Each consumer has a queue of 1 to 5 records.
 """
 
 from __future__ import annotations

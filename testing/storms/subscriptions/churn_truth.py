@@ -1,10 +1,10 @@
-"""Judges a subscription that is sought by several at once, deleted and made again, over a topic that grows. Pure.
+"""Judges a subscription with concurrent seeks, deletions and creations, over a topic that grows. Pure.
 
 1. A record has one value.
-2. After the seeks that were under way at one time, every record from the highest of their places on comes again.
-3. With one consumer, the first record after such seeks is at one of their places.
-4. After the subscription was deleted, every record comes again: a new one begins at the log's start.
-5. In the end every record of every partition has come.
+2. After concurrent seeks every record from the highest of their places on is delivered again.
+3. With one consumer, the first record after concurrent seeks is at one of their places.
+4. After a deletion every record is delivered again: a new subscription begins at the log's start.
+5. In the end every record of every partition was delivered.
 
 A seek or deletion of unknown outcome may take effect at any later time: rules 2 to 4 take that into account.
 """
