@@ -216,11 +216,7 @@ async def _serve(
             listener = await server.listen(settings.host, settings.port)
             port = settings.advertised_port or listener.port
             registration = BookieRegistration(settings.advertised_host, port, disk, settings.domain)
-            key = f"{BOOKIES}{settings.name}"
-            member = Compare(f"{COOKIES}{settings.name}", KeyField.CREATE_REVISION, disk)
-            presence = Presence(
-                metadata, world.clock, key, registration.encode(), settings.lease_seconds, compare=(member,)
-            )
+            presence = _presence(world, metadata, settings, registration, disk)
             registered = trio.CancelScope()
             nursery.start_soon(_register, presence, registered)
             nursery.start_soon(_tell_state, world, store, presence, registration)
@@ -241,6 +237,15 @@ async def _serve(
             with trio.CancelScope(shield=True):
                 await trio.lowlevel.checkpoint()  # a task that was about to run ends before its disk does
             environment.close()
+
+
+def _presence(
+    world: World, metadata: Metadata, settings: BookieNodeSettings, registration: BookieRegistration, disk: Revision
+) -> Presence:
+    """The registration under a lease, which only the member with this disk may have."""
+    key = f"{BOOKIES}{settings.name}"
+    member = Compare(f"{COOKIES}{settings.name}", KeyField.CREATE_REVISION, disk)
+    return Presence(metadata, world.clock, key, registration.encode(), settings.lease_seconds, compare=(member,))
 
 
 async def _register(presence: Presence, scope: trio.CancelScope) -> None:

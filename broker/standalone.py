@@ -86,16 +86,7 @@ async def run_standalone(
     """
     turns = Turns(world.network, by_network=False)
     async with open_stores(world, settings, turns.ended) as stores, _tasks(stores) as nursery:
-        await stores.age.begin((await stores.metadata.range(COOKIES)).revision)
-        nursery.start_soon(stores.age.grow_older, world.clock, lambda: stores.store.adds.entries_added)
-        garbage = GarbageCollector(
-            stores.store,
-            stores.metadata,
-            stores.age,
-            world.clock,
-            interval_seconds=settings.bookie.garbage_interval_seconds,
-        )
-        nursery.start_soon(garbage.run)
+        garbage = await _tend(stores, world, settings, nursery)
         metrics = _metrics(settings, stores, garbage)
         configs, limits = BrokerConfigs(settings.kafka), BrokerLimits.of(settings.broker)
         member = SoleMember(configs.number("broker.id"))
@@ -128,6 +119,18 @@ async def run_standalone(
         at = endpoints(settings)
         directory, space = str(settings.data_dir), world.disk.space
         await serve(world, broker, member, at, limits, settings.subscriptions, directory, space, serves, stop)
+
+
+async def _tend(stores: Stores, world: World, settings: Settings, nursery: trio.Nursery) -> GarbageCollector:
+    """Starts the tasks of the bookie's store: its age grows, and its garbage is collected."""
+    await stores.age.begin((await stores.metadata.range(COOKIES)).revision)
+    nursery.start_soon(stores.age.grow_older, world.clock, lambda: stores.store.adds.entries_added)
+    interval_seconds = settings.bookie.garbage_interval_seconds
+    garbage = GarbageCollector(
+        stores.store, stores.metadata, stores.age, world.clock, interval_seconds=interval_seconds
+    )
+    nursery.start_soon(garbage.run)
+    return garbage
 
 
 def _metrics(settings: Settings, stores: Stores, garbage: GarbageCollector) -> Metrics:
