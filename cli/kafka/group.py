@@ -23,9 +23,9 @@ from gnomon.cli.kafka.kafka_client import (
     offsets,
 )
 from gnomon.cli.kafka.known_names import group_names, topic_names
-from gnomon.cli.kafka.position import time_given
+from gnomon.cli.kafka.position import TARGETS, target_options, the_target
 from gnomon.cli.names.suggestion import CommandGroup
-from gnomon.cli.options import OFFSET, PARTITION, SHIFT, TEXT, TOPIC, bootstrap_option
+from gnomon.cli.options import SHIFT, TEXT, TOPIC, bootstrap_option
 from gnomon.cli.output import note, output_option, show_list, show_record
 
 
@@ -117,13 +117,7 @@ def _lags(admin: AdminClient, committed: Mapping[tuple[str, int], int]) -> list[
 @group.command("reset-offsets")
 @click.argument("name", type=TEXT, shell_complete=group_names, metavar="GROUP")
 @click.option("--topic", type=TOPIC, shell_complete=topic_names, required=True, help="Topic whose offsets are moved.")
-@click.option("--partition", "only", type=PARTITION, multiple=True, help="Only this partition; may be repeated.")
-@click.option("--to-earliest", is_flag=True, help="To the first record.")
-@click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-offset", type=OFFSET, help="To this offset.")
-@click.option(
-    "--to-datetime", callback=time_given, metavar="TIME", help="To the first record from then on: ISO, -1h or @UNIX."
-)
+@target_options
 @click.option("--shift-by", type=SHIFT, help="By this many records, forward or (negative) backward.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @bootstrap_option
@@ -132,12 +126,7 @@ def reset_offsets(
     name: str, topic: str, only: tuple[int, ...], dry_run: bool, bootstrap: str, output: str, **targets: Any
 ) -> None:
     """Move the committed offsets of GROUP; none of its members may be running."""
-    given = {target: value for target, value in targets.items() if value is not None and value is not False}
-    if len(given) != 1:
-        raise click.UsageError(
-            "say where to, once: --to-earliest, --to-latest, --to-offset, --to-datetime or --shift-by"
-        )
-    ((target, value),) = given.items()
+    target, value = the_target(targets, (*TARGETS, "--shift-by"))
     admin = connect(bootstrap)
     known = [partition.id for partition in describe_topic(admin, topic).partitions]
     partitions = sorted(set(only)) or known

@@ -1,5 +1,7 @@
 """A place in a log, as it is written on the command line: the beginning or end, an offset, or a time.
 
+A command that moves positions has an option for each kind of place (`target_options`), and gets exactly one of them.
+
 1. A text of digits alone is an offset; a Unix time begins with `@`.
 2. A time without a zone is local time. A time before 1970 is the beginning of 1970, since Kafka gives negative numbers
    other meanings.
@@ -9,13 +11,14 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import click
 
-from gnomon.cli.options import INT64_MAX
+from gnomon.cli.options import INT64_MAX, OFFSET, PARTITION
 
 
 class LogEdge(Enum):
@@ -128,3 +131,42 @@ def time_given(_ctx: click.Context, _param: click.Parameter, text: str | None) -
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
+
+
+TARGETS = ("--to-earliest", "--to-latest", "--to-offset", "--to-datetime")
+_OPTIONS = (
+    click.option("--partition", "only", type=PARTITION, multiple=True, help="Only this partition; may be repeated."),
+    click.option("--to-earliest", is_flag=True, help="To the first record."),
+    click.option("--to-latest", is_flag=True, help="To the end."),
+    click.option("--to-offset", type=OFFSET, help="To this offset."),
+    click.option(
+        "--to-datetime",
+        callback=time_given,
+        metavar="TIME",
+        help="To the first record from then on: ISO, -1h or @UNIX.",
+    ),
+)
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options `--to-…`, and `--partition` as `only`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def the_target(values: Mapping[str, Any], options: tuple[str, ...] = TARGETS) -> tuple[str, Any]:
+    """The target that was given: the name of its parameter, and its value.
+
+    Args:
+        values: the values of all options that name a target, by parameter.
+        options: these options, for the error.
+
+    Raises:
+        click.UsageError: none was given, or several.
+    """
+    given = {target: value for target, value in values.items() if value is not None and value is not False}
+    if len(given) != 1:
+        raise click.UsageError(f"say where to, once: {', '.join(options[:-1])} or {options[-1]}")
+    ((target, value),) = given.items()
+    return target, value

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from gnomon.cli.kafka.known_names import topic_names
-from gnomon.cli.kafka.position import time_given
+from gnomon.cli.kafka.position import target_options, the_target
 from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.native.known_subscriptions import subscription_names
 from gnomon.cli.native.native_client import with_native_client
-from gnomon.cli.options import OFFSET, PARTITION, TEXT, TOPIC, native_option
+from gnomon.cli.options import TEXT, TOPIC, native_option
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.client.client import NativeClient
 from gnomon.client.described_subscription import DescribedSubscription
@@ -97,21 +97,12 @@ def _record(found: DescribedSubscription) -> dict[str, Any]:
 @subscription.command()
 @click.argument("topic", type=TOPIC, shell_complete=topic_names)
 @click.argument("name", type=TEXT, shell_complete=subscription_names, metavar="SUBSCRIPTION")
-@click.option("--partition", "only", type=PARTITION, multiple=True, help="Only this partition; may be repeated.")
-@click.option("--to-earliest", is_flag=True, help="To the first record.")
-@click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-offset", type=OFFSET, help="To this offset.")
-@click.option(
-    "--to-datetime", callback=time_given, metavar="TIME", help="To the first record from then on: ISO, -1h or @UNIX."
-)
+@target_options
 @native_option
 @output_option
 def seek(topic: str, name: str, only: tuple[int, ...], native: str, output: str, **targets: Any) -> None:
     """Move SUBSCRIPTION, for all of its consumers; acknowledgements after the new position are forgotten."""
-    given = {target: value for target, value in targets.items() if value is not None and value is not False}
-    if len(given) != 1:
-        raise click.UsageError("say where to, once: --to-earliest, --to-latest, --to-offset or --to-datetime")
-    ((target, value),) = given.items()
+    target, value = the_target(targets)
     partitions = only or None
 
     async def work(client: NativeClient) -> list[dict[str, Any]]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
+import click
 import pytest
 
-from gnomon.cli.kafka.position import AtOffset, AtTime, LogEdge, Position, parse_position, parse_time
+from gnomon.cli.kafka.position import AtOffset, AtTime, LogEdge, Position, parse_position, parse_time, the_target
 
 NOW = 1_769_884_200_000
 
@@ -48,3 +50,12 @@ def test_other_texts_are_refused(text: str) -> None:
 def test_a_time_is_no_bare_number(text: str) -> None:
     with pytest.raises(ValueError, match="time"):
         parse_time(text, NOW)
+
+
+@pytest.mark.parametrize(
+    "values", [{"to_latest": False, "to_offset": None}, {"to_latest": True, "to_offset": 0}], ids=["none", "two"]
+)
+def test_a_move_has_exactly_one_target(values: dict[str, Any]) -> None:
+    with pytest.raises(click.UsageError, match=r"once: --to-earliest, .*--to-offset or --to-datetime$"):
+        the_target(values)
+    assert the_target({"to_latest": False, "to_offset": 0}) == ("to_offset", 0)
