@@ -355,17 +355,25 @@ class EntryStore:
     async def shrink(self, ledger: LedgerId, end: EntryId) -> None:
         """Deletes the entries below `end`: unreadable when it returns, removed by `remove`.
 
+        Repeated calls delete what has arrived since: a slow add, or a copy from a repair that began before.
+
         Raises:
             DiskFull, DiskFailed: as from a commit.
         """
         state = self._state(ledger)
-        if end <= state.kept_from:
+        if end <= state.kept_from and not self._has_below(ledger, end):
             return
         states = self._states
         await self._environment.commit(
             Freeing(lambda transaction: removal.mark_range(transaction, states, ledger, end))
         )
         state.kept_from = max(state.kept_from, end)
+
+    def _has_below(self, ledger: LedgerId, end: EntryId) -> bool:
+        if end == 0:
+            return False
+        with self._environment.read() as transaction:
+            return removal.has_below(transaction, self._entries, ledger, end)
 
     async def delete(self, ledger: LedgerId) -> None:
         """Deletes a whole ledger: adds are refused from now on; its entries are removed by `remove`.

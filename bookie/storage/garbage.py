@@ -6,7 +6,8 @@
 3. Data to remove is marked durably first (`removal`), so after a crash the next collection continues.
 4. Entries are removed in chunks: adds run between two chunks. Ledgers are checked some at a time: other tasks run in
    between.
-5. Ledgers of which the store has found damaged entries are reported to the auditor, if other bookies have copies.
+5. Entries that arrive below their ledger's start, after it was moved there, are removed by the next collection.
+6. Ledgers of which the store has found damaged entries are reported to the auditor, if other bookies have copies.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple, NoReturn
 import trio
 
 from gnomon.bookie.errors import UnreadableRecord
-from gnomon.bookie.ids import LedgerId
+from gnomon.bookie.ids import EntryId, LedgerId
 from gnomon.bookie.missing_report import missing_report
 from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, decode_record
 from gnomon.bookie.storage.age import OlderMetadata, Trust
@@ -56,8 +57,9 @@ class GarbageCollector:
         self._store, self._metadata, self._trust, self._clock = store, metadata, trust, clock
         self._interval_seconds = interval_seconds
         self._collecting = trio.Lock()
-        self._seen: dict[LedgerId, Revision] = {}
-        """The revision of each record at the last collection: most are unchanged, and are not decoded again."""
+        self._seen: dict[LedgerId, tuple[Revision, EntryId]] = {}
+        """The revision of each record at the last collection, and the start of its ledger: most records are unchanged,
+        and are not decoded again."""
         self.total = Collected(0, 0)
         """Totals since the start."""
         self.problem: str | None = None
@@ -115,7 +117,9 @@ class GarbageCollector:
             damaged.reported(ledger)
 
     async def _shrink(self, ledger: LedgerId, item: KeyValue) -> None:
-        if self._seen.get(ledger) != item.mod_revision:
+        revision, start = self._seen.get(ledger, (None, EntryId(0)))
+        if revision != item.mod_revision:
             with suppress(UnreadableRecord):  # the ledger is owned all the same; the auditor reports the record
-                await self._store.shrink(ledger, decode_record(item.value).start_entry)
-            self._seen[ledger] = item.mod_revision
+                start = decode_record(item.value).start_entry
+        await self._store.shrink(ledger, start)
+        self._seen[ledger] = item.mod_revision, start

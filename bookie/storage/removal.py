@@ -176,16 +176,21 @@ def remove_chunk(transaction: Any, entries: Any, states: Any, ledger: LedgerId) 
     return removed
 
 
+def has_below(transaction: Any, entries: Any, ledger: LedgerId, end: EntryId) -> bool:
+    """Whether an entry of a ledger below `end` is stored."""
+    with transaction.cursor(db=entries) as cursor:
+        return cursor.set_range(ENTRY_KEY.pack(ledger, 0)) and bytes(cursor.key()) < ENTRY_KEY.pack(ledger, end)
+
+
 def remove_mark(transaction: Any, entries: Any, states: Any, ledger: LedgerId, forget: bool) -> bool:
     """Removes a mark if its range is empty; returns whether it was. The range may have grown since the last chunk.
 
     Args:
         forget: whether all traces of a deleted ledger are removed; otherwise all sessions of the ledger stay refused.
     """
-    end = read_number(transaction, states, GOING, ledger)
-    with transaction.cursor(db=entries) as cursor:
-        if cursor.set_range(ENTRY_KEY.pack(ledger, 0)) and bytes(cursor.key()) < ENTRY_KEY.pack(ledger, end):
-            return False
+    end = EntryId(read_number(transaction, states, GOING, ledger))
+    if has_below(transaction, entries, ledger, end):
+        return False
     transaction.delete(state_key(GOING, ledger), db=states)
     if end == ENTRY_MAX:
         if forget:

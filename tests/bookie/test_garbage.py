@@ -8,9 +8,11 @@ import trio
 from ledger_house import House, Run
 from turns import turns_during
 
+from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.errors import NoSuchEntry
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledgers.catalog import delete_ledgers
+from gnomon.bookie.local_bookie import LocalBookie
 from gnomon.bookie.record import ledger_key
 from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.garbage import GarbageCollector
@@ -83,6 +85,24 @@ def test_a_collection_forgets_deleted_ledgers_that_peers_have_asked_for(run: Run
         house.store.confirm(ledgers[0].id, ledgers[0].session, EntryId(0))  # a late one
         await collector.collect()
         assert list(house.store._ledgers) == [ledgers[1].id]
+
+    run(scenario)
+
+
+def test_a_copy_that_arrives_below_the_start_of_its_ledger_is_removed_by_the_next_collection(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        collector = collector_of(house)
+        ledger = await house.create()
+        for _ in range(4):
+            await ledger.add([b"payload"])
+        copy = encode_entry(ledger.id, EntryId(1), ledger.session, EntryId(0), 0, [b"payload"])
+        await ledger.shrink(EntryId(3))
+        assert await collector.collect() == (0, 3)
+        await LocalBookie(house.store).put_copies(ledger.id, ledger.session, [(EntryId(1), copy)])
+        assert stored_entries(house.environment) == 2
+        assert await collector.collect() == (0, 1)
+        assert stored_entries(house.environment) == 1
+        assert await collector.collect() == (0, 0)
 
     run(scenario)
 
