@@ -23,6 +23,8 @@ from gnomon.broker.groups.settings import CurrentGroupSettings
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.limits import BrokerLimits
+from gnomon.broker.native.log_ends import LogEnds
+from gnomon.broker.native.peers import Peers
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.recoder import Recoder
 from gnomon.broker.partition.refused_batches import RefusedBatches
@@ -54,7 +56,7 @@ from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings.settings import ShadowReplicationSettings
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
-from gnomon.runtime.world import Clock, World
+from gnomon.runtime.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ class Broker:
         self.records = TopicRecords(self.storage, self.topics, log)
         self.producer_ids = ProducerIds(metadata)
         self._make_groups(world, policy)
-        self._make_topic_metrics(clock)
+        self._make_topic_metrics(world)
         self._make_administration(world, collect_garbage)
         self._make_replication(world, replication, policy)
 
@@ -172,13 +174,14 @@ class Broker:
         self.metrics.watch("group_member_bytes", "Memory of the members of groups", lambda: members.bytes_used)
         self.placement.watch(self.coordinator.release)
 
-    def _make_topic_metrics(self, clock: Clock) -> None:
-        metrics = self.metrics
-        self._topic_metrics = (
-            None
-            if metrics.traffic is None
-            else TopicMetrics(metrics, metrics.traffic, self.topics, self.partitions, self.coordinator, clock)
-        )
+    def _make_topic_metrics(self, world: World) -> None:
+        metrics, clock = self.metrics, world.clock
+        self._topic_metrics: TopicMetrics | None = None
+        if metrics.traffic is not None:
+            ends = LogEnds(self.placement, Peers(world, self.cluster_id), clock)
+            self._topic_metrics = TopicMetrics(
+                metrics, metrics.traffic, self.topics, self.partitions, self.coordinator, ends, clock
+            )
 
     def _make_administration(self, world: World, collect_garbage: Callable[[], None]) -> None:
         storage, clock = self.storage, world.clock

@@ -3,8 +3,9 @@
 1. The numbers are collected every COLLECT_SECONDS, in turns of bounded length; a scrape only shows them.
 2. At most `label_sets_max` topics have labels of their own, and as many pairs of group and topic: those that were seen
    first, until they end. All others are summed under OTHERS, and a metric has their number.
-3. The lag of a group in a topic is that of the partitions whose end this broker knows: those that it leads and that
-   were used since it started. The number of the other ones is a metric as well.
+3. The lag of a group in a topic is that of the partitions whose ends are known: those that their leaders have used
+   since they started. Other leaders are asked for the topics of groups with labels of their own, in the next collection
+   (`LogEnds`). The number of all other partitions with a committed offset is a metric as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from uuid import UUID
 
 from gnomon.broker.groups.coordinator import GroupCoordinator
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
+from gnomon.broker.native.log_ends import LogEnds
 from gnomon.broker.topics.topics import Topics
 from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.metrics import Metrics, TopicTraffic
@@ -87,6 +89,7 @@ class TopicMetrics:
         topics: Topics,
         partitions: PartitionsInUse,
         coordinator: GroupCoordinator,
+        ends: LogEnds,
         clock: Clock,
     ) -> None:
         self._label_sets_max = metrics.label_sets_max
@@ -94,10 +97,12 @@ class TopicMetrics:
         self._topics = topics
         self._partitions = partitions
         self._coordinator = coordinator
+        self._ends = ends
         self._clock = clock
         self._labelled_topics: dict[str, None] = {}
         self._labelled_groups: dict[tuple[str, str], None] = {}
-        self._ends: dict[tuple[str, int], int] = {}
+        self._asked: Iterable[str] = ()
+        """The topics of labelled groups with partitions whose ends are not known here."""
         self.collected = CollectedTopics()
         metrics.also(lambda: self.collected.families())
 
@@ -110,17 +115,16 @@ class TopicMetrics:
     async def collect(self) -> None:
         """Collects the numbers as of now."""
         sizes: Counter[str] = Counter()
-        self._ends.clear()
-        async for topic_id, index, partition in paced(self._partitions.with_own_log(), PER_TURN, self._clock):
-            topic, log = self._topics.image.get_by_id(topic_id), partition.log
-            if topic is not None and log is not None:
+        async for topic_id, _, partition in paced(self._partitions.with_own_log(), PER_TURN, self._clock):
+            topic = self._topics.image.get_by_id(topic_id)
+            if topic is not None and partition.log is not None:
                 sizes[topic.name] += partition.size_bytes() or 0
-                self._ends[topic.name, index] = log.high_watermark
         bytes_in, records_in, bytes_out = self._traffic.named(self._name)
         seen = dict.fromkeys([*sizes, *bytes_in, *bytes_out])
         own = self._labelled_topics = self._labelled(self._labelled_topics, seen)
-        lag, unknown = await self._lags()
+        lag, unknown, elsewhere = await self._lags()
         pairs = self._labelled_groups = self._labelled(self._labelled_groups, lag)
+        self._asked = dict.fromkeys(topic for _, topic in pairs if topic in elsewhere)
         self.collected = CollectedTopics(
             _summed(bytes_in, own, OTHERS),
             _summed(records_in, own, OTHERS),
@@ -132,15 +136,22 @@ class TopicMetrics:
             len(lag) - len(pairs),
         )
 
-    async def _lags(self) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-        """The lags, and the numbers of partitions whose ends are unknown, by group and topic."""
+    async def _lags(self) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]], set[str]]:
+        """The lags, the numbers of partitions whose ends are unknown, and the topics whose ends others may know."""
+        image = self._topics.image
         lag: Counter[tuple[str, str]] = Counter()
         unknown: Counter[tuple[str, str]] = Counter()
-        async for group, topic, partition, offset in paced(self._coordinator.committed(), PER_TURN, self._clock):
-            end = self._ends.get((topic, partition))
-            lag[group, topic] += 0 if end is None else max(0, end - offset)
-            unknown[group, topic] += end is None
-        return lag, unknown
+        elsewhere: set[str] = set()
+        ends = await self._ends.elsewhere([topic for topic in map(image.get, self._asked) if topic is not None])
+        async for group, name, partition, offset in paced(self._coordinator.committed(), PER_TURN, self._clock):
+            topic = image.get(name)
+            log = None if topic is None else self._partitions.log(topic, partition)
+            if log is None:
+                elsewhere.add(name)
+            end = ends.get((name, partition)) if log is None else log.high_watermark
+            lag[group, name] += 0 if end is None else max(0, end - offset)
+            unknown[group, name] += end is None
+        return lag, unknown, elsewhere
 
     def _name(self, ref: str | bytes) -> str | None:
         """The name of a topic that exists."""

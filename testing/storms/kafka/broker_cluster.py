@@ -47,6 +47,7 @@ class BrokerCluster:
         kafka: settings of all brokers by Kafka's names.
         listeners: the listeners of a broker by its number; PLAINTEXT at KAFKA_PORT unless given.
         tenant: a task that runs in each broker from the moment it serves; cancelled at the broker's end.
+        label_sets_max: the setting `metrics.label_sets_max`.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class BrokerCluster:
         replication: ShadowReplicationSettings | None = None,
         listeners: Callable[[int], Sequence[KafkaListener]] | None = None,
         tenant: Tenant | None = None,
+        label_sets_max: int = 0,
     ) -> None:
         self.simulation = simulation
         self.ledgers = LedgerCluster(simulation, bookies, lease_seconds=lease_seconds, audit=audit)
@@ -76,6 +78,7 @@ class BrokerCluster:
         self._kafka = dict(kafka or {})
         self._listeners = listeners or _plaintext
         self._tenant = tenant
+        self._label_sets_max = label_sets_max
         self._replication = replication or ShadowReplicationSettings()
 
     async def start(self) -> None:
@@ -136,6 +139,7 @@ class BrokerCluster:
                 Endpoints(self._listeners(number), "", NATIVE_PORT),
                 lease_seconds=self._lease_seconds,
                 shadow_replication=self._replication,
+                label_sets_max=self._label_sets_max,
                 kafka={"broker.id": str(broker_id), **self._kafka},
             )
             async with trio.open_nursery() as nursery:
