@@ -15,13 +15,16 @@ from gnomon.bookie.ledgers.ledgers import Ledgers
 from gnomon.bookie.record import LedgerRecord
 from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, OLDER, REPAIRED, BookieRegistration
 from gnomon.bookie.remote import RemoteBookie
-from gnomon.cli.cluster_metadata import in_cluster
+from gnomon.cli.cluster_metadata import in_cluster, metadata_address
 from gnomon.cli.daemon import address
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import cluster_options, cluster_settings
+from gnomon.cli.names.completion import ANSWER_SECONDS
 from gnomon.cli.options import TEXT
 from gnomon.cli.output import note, output_option, show_list
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Put
+from gnomon.metadata.connect import MetadataAddress, connect_metadata
+from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import WorldError
 
 PROGRESS_SECONDS = 1.0
@@ -107,8 +110,26 @@ async def _file_bytes(ledgers: Ledgers, name: BookieId) -> int | None:
         return None
 
 
+def bookie_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Completes the name of a bookie of the cluster; without an answer in time there are none."""
+    try:
+        with ctx.scope(cleanup=False):
+            settings = cluster_settings(ctx.params.get("metadata_address"), ctx.params.get("config_file"))
+        names = trio.run(_names_at, metadata_address(settings))
+    except Exception:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+async def _names_at(metadata: MetadataAddress) -> list[BookieId]:
+    with trio.move_on_after(ANSWER_SECONDS):
+        async with open_trio_world() as world, connect_metadata(world, metadata) as store:
+            return _names(COOKIES, (await store.range(COOKIES)).items)
+    return []
+
+
 @click.command()
-@click.argument("name", type=TEXT)
+@click.argument("name", type=TEXT, shell_complete=bookie_names)
 @click.option(
     "--wait/--no-wait", default=True, show_default=True, help="Wait until it is empty, and report the progress."
 )

@@ -12,9 +12,8 @@ import click
 from confluent_kafka.admin import AdminClient
 
 from gnomon.cli.kafka.kafka_client import client_config
+from gnomon.cli.names.completion import ANSWER_SECONDS
 from gnomon.cli.options import bootstrap_of
-
-ANSWER_SECONDS = 0.7
 
 Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 

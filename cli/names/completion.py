@@ -7,6 +7,9 @@ from click.shell_completion import get_completion_class
 
 from gnomon.cli.streams import writes_output
 
+ANSWER_SECONDS = 0.7
+"""Seconds that a shell waits for names; without an answer in time it completes none, and shows no error."""
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

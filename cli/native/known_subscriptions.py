@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import trio
 
-from gnomon.cli.kafka.known_names import ANSWER_SECONDS
+from gnomon.cli.names.completion import ANSWER_SECONDS
 from gnomon.cli.options import native_of
 from gnomon.client.client import connect
 

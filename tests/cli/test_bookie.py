@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 from etcd_needed import etcd_or_skip
 
 from gnomon.bookie.ledgers.ledgers import connect_ledgers
 from gnomon.cli import cluster_metadata
+from gnomon.cli.main import main
 from gnomon.metadata.connect import connect_metadata
 from gnomon.testing.daemon import Daemon, DaemonNotStarted
 from gnomon.testing.etcd_server import EtcdServer
@@ -68,6 +70,29 @@ def test_daemons_print_one_ready_line_serve_health_checks_and_end_with_0(tmp_pat
         assert metadata.stop() == 0
 
 
+def test_the_shell_completes_bookies_of_the_cluster(
+    tmp_path: Path, inside: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def completed(*words: str) -> list[str]:
+        shell = ShellComplete(main, {}, "gnomon", "_GNOMON_COMPLETE")
+        found = shell.get_completions(["bookie", "decommission", *words[:-1]], words[-1])
+        return [item.value for item in found]
+
+    with LedgerProcesses(tmp_path / "c", bookies=2) as cluster:
+        at = ("--metadata", cluster.metadata)
+        assert completed(*at, "") == ["bookie-1", "bookie-2"]
+        assert completed(*at, "bookie-2") == ["bookie-2"]
+        cluster.daemons["bookie-1"].stop()
+        assert completed(*at, "") == ["bookie-1", "bookie-2"], "a lost bookie can be decommissioned"
+        inside("profile", "create", "here", "--metadata", cluster.metadata)
+        assert completed("--profile", "here", "b") == ["bookie-1", "bookie-2"]
+        assert completed("--profile", "elsewhere", "b") == []
+        assert completed("b") == []
+        monkeypatch.setenv("GNOMON_CLUSTER__METADATA", cluster.metadata)
+        assert completed("b") == ["bookie-1", "bookie-2"]
+    assert completed("b") == [], "the metadata does not answer"
+
+
 def test_a_bookie_that_lost_the_metadata_is_not_ready(tmp_path: Path) -> None:
     with LedgerProcesses(tmp_path / "c", bookies=1) as cluster:
         cluster.daemons["metadata"].pause()
@@ -80,7 +105,7 @@ def test_a_bookie_that_lost_the_metadata_is_not_ready(tmp_path: Path) -> None:
 
 def test_a_daemon_that_cannot_start_prints_the_reason_in_one_line(tmp_path: Path, inside: Run) -> None:
     def refused(code: int, text: str, *command: object) -> None:
-        done = inside(*command, *ports)
+        done = inside(*command, *ports, GNOMON_LOG__LEVEL="error")  # a busy machine has long turns
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
         assert text in done.stderr
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from click.shell_completion import ShellComplete
 
-from gnomon.cli.kafka import known_names
+from gnomon.cli.kafka.known_names import ANSWER_SECONDS
 from gnomon.cli.main import main
 from gnomon.testing import KafkaBroker
 
@@ -50,7 +50,7 @@ def test_the_broker_of_the_profile_is_asked(inside: Run, broker: KafkaBroker, as
 def test_a_broker_that_does_not_answer_within_the_short_time_out_has_no_names(
     inside: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert known_names.ANSWER_SECONDS < 1
+    assert ANSWER_SECONDS < 1
     with socket.create_server(("127.0.0.1", 0)) as silent:
         at = f"127.0.0.1:{silent.getsockname()[1]}"
         assert completed("topic", "describe", "--bootstrap-server", at, "") == []
