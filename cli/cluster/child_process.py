@@ -46,6 +46,12 @@ class ChildProcess:
         self._answers = answers
         self._process: trio.Process | None = None
 
+    @property
+    def pid(self) -> int:
+        """The id of the process, which must have been started."""
+        assert self._process is not None
+        return self._process.pid
+
     async def start(self) -> None:
         """Starts the child, and returns once it serves.
 

@@ -183,7 +183,7 @@ class Plan:
             nursery: runs the processes; it fails when one ends by itself.
 
         Returns:
-            the `ready` line with all addresses.
+            the `ready` line with all addresses, and the ids of all processes by name.
 
         Raises:
             Failure: a process did not start.
@@ -212,7 +212,8 @@ class Plan:
         kafka = ",".join(broker.ready["kafka"] for broker in brokers)
         native = ",".join(broker.ready["native"] for broker in brokers)
         admin = ",".join(broker.ready["admin"] for broker in brokers)
-        return f"ready kafka={kafka} admin={admin} metadata={metadata} native={native}"
+        pids = ",".join(f"{process.name}:{process.pid}" for process in chain.from_iterable(self.stages))
+        return f"ready kafka={kafka} admin={admin} metadata={metadata} native={native} pids={pids}"
 
     def _gnomon(self, name: str, *command: str) -> KeptProcess:
         return KeptProcess(name, [*command, *self.shared], self.directory / f"{name}.log", PORTS[command[0]])

@@ -50,6 +50,11 @@ class KeptProcess:
         self._kills: list[float] = []
         self._life = self._new_life()
 
+    @property
+    def pid(self) -> int:
+        """The id of the process that runs, or ran last."""
+        return self._life.pid
+
     def _new_life(self) -> ChildProcess:
         # Of an option that is given twice, the last one counts.
         ports = [
@@ -74,7 +79,7 @@ class KeptProcess:
                     served = True
                     task_status.started()
                 else:
-                    note(f"{self.name} serves again")
+                    note(f"{self.name} serves again as process {self.pid}")
                 await self._life.wait()
                 note(f"{self.name} ended, as it was asked to; the others go on")
                 return

@@ -26,7 +26,7 @@ from gnomon.testing.storms.processes.ledger_processes import wait_until
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 LINE = re.compile(
     r"ready kafka=(?P<kafka>[\d.:]+,[\d.:]+) admin=(?P<admin>[\d.:]+,[\d.:]+)"
-    r" metadata=(?P<metadata>[\w/.:]+) native=[\d.:]+,[\d.:]+\n"
+    r" metadata=(?P<metadata>[\w/.:]+) native=[\d.:]+,[\d.:]+ pids=(?P<pids>[\w.:,-]+)\n"
 )
 
 
@@ -46,15 +46,16 @@ class Up:
         if found is None:
             pytest.fail(line + self.process.communicate()[1])
         self.kafka, self.admin, self.metadata = found["kafka"], found["admin"].split(","), found["metadata"]
+        self.pids = {name: int(pid) for name, pid in (each.split(":") for each in found["pids"].split(","))}
+        """The ids of its processes as it printed them, by name."""
 
     def children(self) -> list[psutil.Process]:
         """The processes that it started, and theirs."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def child(self, command: str) -> int:
-        """The process id of the child whose command line matches."""
-        (found,) = (child for child in self.children() if re.search(command, " ".join(child.cmdline())))
-        return int(found.pid)
+    def kill(self, name: str) -> None:
+        """Kills the process of this name."""
+        os.kill(self.pids[name], signal.SIGKILL)
 
     def said(self, text: str) -> None:
         """Waits for the line on standard error."""
@@ -63,6 +64,13 @@ class Up:
         while text + "\n" not in seen:
             seen.append(self.process.stderr.readline())
             assert seen[-1], f"{text!r} was not said before the end: {seen}"
+
+    def said_again(self, name: str) -> None:
+        """Waits for the line that a killed process serves again, and notes its new id."""
+        assert self.process.stderr is not None
+        again = re.match(rf"{name} serves again as process (\d+)\n", self.process.stderr.readline())
+        assert again is not None, f"{name} does not serve again"
+        self.pids[name] = int(again[1])
 
     def end(self) -> tuple[int, str, str]:
         """Ends it; returns its exit code and the output that was not read yet."""
@@ -180,12 +188,12 @@ def test_a_cluster_prints_one_ready_line_serves_kafka_clients_and_stops_all_its_
 def test_a_killed_process_is_restarted_on_its_ports_and_no_record_is_lost() -> None:
     with up("--bookies", "3") as cluster:
         produce(cluster.kafka, 10)
-        children = {"broker-1": "broker --id 1", "bookie-1": "bookie --name bookie-1", "metadata": "child metadata"}
-        for number, (name, command) in enumerate(children.items(), 1):
-            os.kill(cluster.child(command), signal.SIGKILL)
+        for number, name in enumerate(("broker-1", "bookie-1", "metadata"), 1):
+            cluster.kill(name)
             cluster.said(f"{name} was killed by SIGKILL: it is started again")
             produce(cluster.kafka, 10, 10 * number)
-            cluster.said(f"{name} serves again")
+            cluster.said_again(name)
+        assert set(cluster.pids.values()) == {child.pid for child in cluster.children()}
         wait_until(lambda: all(ready(admin) for admin in cluster.admin), "both are ready")
         assert consume(cluster.kafka, 40) == [str(number) for number in range(40)]
         assert cluster.end() == (0, "", "stopped\n")
@@ -196,7 +204,7 @@ def test_a_member_that_joined_while_the_metadata_was_paused_reads_after_the_paus
     said = Said()
     with up("--bookies", "1") as cluster:
         produce(cluster.kafka, 10)
-        metadata = cluster.child("child metadata")
+        metadata = cluster.pids["metadata"]
         group = {"group.id": "g", "auto.offset.reset": "earliest", "debug": "topic", "logger": said.logger}
         consumer = Consumer({"bootstrap.servers": cluster.kafka, **group})
         consumer.subscribe(["flights"], on_assign=lambda *_: os.kill(metadata, signal.SIGSTOP))
@@ -227,10 +235,11 @@ def test_a_member_that_joined_while_the_metadata_was_paused_reads_after_the_paus
 def test_a_killed_etcd_is_restarted() -> None:
     etcd_or_skip()
     with up("--metadata", "etcd", "--bookies", "1") as cluster:
-        for topic, killed in enumerate((r"^\S*/etcd ", "--program")):  # etcd itself, and its parent process
-            os.kill(cluster.child(killed), signal.SIGKILL)
+        for topic, itself in enumerate((True, False)):  # etcd itself, and its parent process
+            (etcd,) = psutil.Process(cluster.pids["etcd"]).children()
+            os.kill(etcd.pid if itself else cluster.pids["etcd"], signal.SIGKILL)
             cluster.said("etcd was killed by SIGKILL: it is started again")
-            cluster.said("etcd serves again")
+            cluster.said_again("etcd")
             produce(cluster.kafka, 10, topic=f"flights-{topic}")
         children = cluster.children()
         assert len(children) == 5
@@ -242,7 +251,7 @@ def test_a_killed_process_that_cannot_restart_ends_the_cluster_and_is_named(tmp_
     with up("--brokers", "2", "--bookies", "1", "--data-dir", str(tmp_path)) as cluster:
         children = cluster.children()
         shutil.rmtree(tmp_path / "bookie-1")
-        os.kill(cluster.child("--name bookie-1"), signal.SIGKILL)
+        cluster.kill("bookie-1")
         code, _, stderr = cluster.ended()
         assert code == 1
         assert "Error: bookie-1 ended with 1: bookie 'bookie-1' was used before with another disk" in stderr
@@ -255,7 +264,7 @@ def test_a_decommissioned_bookie_ends_alone_and_a_restarting_broker_does_not_del
     with up("--bookies", "2") as cluster:
         assert inside("bookie", "decommission", "bookie-1", "--metadata", cluster.metadata).returncode == 0
         cluster.said("bookie-1 ended, as it was asked to; the others go on")
-        os.kill(cluster.child("broker --id 1"), signal.SIGKILL)
+        cluster.kill("broker-1")
         cluster.said("broker-1 was killed by SIGKILL: it is started again")
         children = cluster.children()
         assert cluster.end() == (0, "", "stopped\n")
