@@ -99,7 +99,7 @@ async def open_daemon(
     admin_host: str,
     admin_port: int,
     *,
-    node: str | None = None,
+    node: str,
     stores: DirectoryKind | None = None,
     listens: Sequence[tuple[str, int]] = (),
 ) -> AsyncIterator[DaemonProcess]:
@@ -109,7 +109,7 @@ async def open_daemon(
     share their ports, and a daemon that finds its ports taken must not mark a directory.
 
     Args:
-        node: the name of the node in each line of its log; None for a node that is no part of a cluster.
+        node: the name of the node in each line of its log.
         stores: the kind of the data directory; None for a daemon without one.
         listens: host and port of each address.
 
@@ -117,9 +117,7 @@ async def open_daemon(
         DirectoryTaken, OtherFormat, OtherKind: the directory cannot be used.
         AddressTaken: a port is in use.
     """
-    log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
-    if node is not None:
-        log = log.bind(node=node)
+    log = configure_logs(settings.log.level, settings.log.format, sys.stderr).bind(node=node)
     stop = trio.Event()
     turns = TurnWatch(log)
     with short_collections():

@@ -10,7 +10,7 @@ import click
 import trio
 
 from gnomon.broker.admin.http import admin_app
-from gnomon.broker.configs.broker_configs import check_factor
+from gnomon.broker.configs.broker_configs import BrokerConfigs, check_factor
 from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.cli.daemon import address, listener_facts, open_daemon
 from gnomon.cli.exit import Exit, Failure
@@ -67,8 +67,9 @@ async def _serve(settings: Settings, control: ControlChannel | None) -> None:
     at = settings.broker
     kafka = kafka_listeners(at, settings.kafka)
     listens = (*((one.host, one.port) for one in kafka), (at.native_host, at.native_port))
+    node = f"broker-{BrokerConfigs(settings.kafka).number('broker.id')}"
     async with open_daemon(
-        settings, at.admin_host, at.admin_port, stores=DirectoryKind.STANDALONE, listens=listens
+        settings, at.admin_host, at.admin_port, node=node, stores=DirectoryKind.STANDALONE, listens=listens
     ) as daemon:
 
         def ready(serving: Serving) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -42,6 +43,20 @@ def test_standalone_prints_one_line_when_it_is_ready_and_ends_with_0_at_a_signal
     process.send_signal(number)
     stdout, _ = process.communicate(timeout=20)
     assert (process.returncode, stdout) == (0, "")
+
+
+def test_each_line_of_the_log_names_the_node(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    data.chmod(0o755)
+    process = start("--data-dir", str(data), "--set", "broker.id=7")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("ready ")
+    process.terminate()
+    _, log = process.communicate(timeout=20)
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert {"data_directory_open", "started", "stopped"} <= {line["event"] for line in lines}
+    assert {line["node"] for line in lines} == {"broker-7"}
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_default(tmp_path: Path, gnomon: Run) -> None:
