@@ -10,7 +10,7 @@ import trio
 from gnomon.bookie.bookie import Bookie
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.protocol import ERRORS, service_of
-from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, BookieRegistration
+from gnomon.bookie.registration import BOOKIES, COOKIES, DISMISSED, DRAINING, BookieRegistration
 from gnomon.bookie.remote import EXPLICIT_LAC_SECONDS, RemoteBookie
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, RangeResult, Revision, WatchBatch
 from gnomon.metadata.cluster_id import cluster_id
@@ -146,8 +146,10 @@ class RegisteredBookies:
             leaving = BookieId(key.removeprefix(DRAINING))
             (self._draining.discard if current is None else self._draining.add)(leaving)
             return
+        if key.startswith(DISMISSED) and current is not None:
+            self._end(BookieId(key.removeprefix(DISMISSED)), current.value)
         if not key.startswith(BOOKIES):
-            return  # the follower's prefix also has the names of dismissed bookies
+            return  # the follower's prefix also has the names of older stores
         name = BookieId(key.removeprefix(BOOKIES))
         if current is None:
             self._went(name)
@@ -186,6 +188,17 @@ class RegisteredBookies:
         """The lease of a bookie is over; its connection stays, since it may still answer."""
         self._alive.pop(name, None)
         self._unreadable.discard(name)
+
+    def _end(self, name: BookieId, disk: bytes) -> None:
+        """A disk was dismissed for good: it gets no more calls. Transactions that still name it are refused."""
+        bookie = self._bookies.get(name)
+        if bookie is None or str(bookie.disk).encode() != disk:
+            return  # the name means another disk now
+        bookie.retire()
+        self._went(name)
+        self._domains.pop(name, None)
+        if name in self._scopes:
+            self._scopes.pop(name).cancel()
 
     def _meet(self, name: BookieId, disk: Revision) -> RemoteBookie:
         """The bookie of a name. A changed disk means a different bookie: code that holds the old one keeps it."""

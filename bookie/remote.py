@@ -8,7 +8,8 @@ made before it.
 
 Each add carries its ledger's last add confirmed (LAC). After the last add the LAC is sent without one (explicit LAC),
 so that followers of the ledger see its last entries. It is first sent without asking for an answer, and then again
-until the bookie acknowledges it. It is also sent again after a restart of the bookie, which keeps it in memory only.
+until the bookie acknowledges it. It is also sent again after a restart of the bookie, which keeps it in memory only. A
+bookie that was dismissed, or whose disk was replaced, gets no more calls: nothing waits for it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class RemoteBookie:
     ) -> None:
         self.disk = disk
         self.client: RpcClient | None = None
-        """None until the bookie was seen alive, and after the name means another disk."""
+        """None until the bookie was seen alive, and after `retire`."""
         self._clock = clock
         self._timers = timers
         self._explicit_lac_seconds = explicit_lac_seconds
@@ -65,10 +66,12 @@ class RemoteBookie:
         """Explicit LACs that the bookie has acknowledged, perhaps before it restarted."""
         self._sure_due = False
         self._failures = 0
+        self._retired = False
 
     def retire(self) -> None:
-        """Ends this client: its name now means another disk, which has promised nothing."""
+        """Ends this client for good: the disk was dismissed, or another disk with no promises has its name."""
         self.client = None
+        self._retired = True
         self._confirmed.clear()
         self._unsure.clear()
         self._acknowledged.clear()
@@ -121,6 +124,8 @@ class RemoteBookie:
 
     def confirm(self, ledger: LedgerId, session: SessionId, last_add_confirmed: EntryId) -> None:
         """See `Bookie.confirm`; several of one ledger are sent as one, a little later."""
+        if self._retired:
+            return
         if not self._confirmed:
             self._timers.call_at(self._clock.monotonic() + self._explicit_lac_seconds, self._send_confirmed)
         confirmed = Confirmed(last_add_confirmed, session)
@@ -141,23 +146,26 @@ class RemoteBookie:
         self._make_sure_soon()
 
     def _make_sure_soon(self) -> None:
-        if self._unsure and not self._sure_due:
+        """Without a client nothing is due: `has_started` follows once the bookie is seen alive."""
+        if self._unsure and self.client is not None and not self._sure_due:
             self._sure_due = True
             seconds = SURE.seconds(self._failures + 1)
             self._timers.call_at(self._clock.monotonic() + seconds, self._make_sure)
 
     def _make_sure(self) -> None:
         self._sure_due = False
+        if self.client is None:
+            return
         unsure, self._unsure = self._unsure, {}
         for ledger, confirmed in unsure.items():
-            if self.client is None:
-                self._unsure[ledger] = confirmed
-            elif ledger not in self._confirmed:  # otherwise a higher one is about to be sent
+            if ledger not in self._confirmed:  # otherwise a higher one is about to be sent
                 self._ask_to_confirm(self.client, ledger, confirmed)
         self._make_sure_soon()
 
     def _ask_to_confirm(self, client: RpcClient, ledger: LedgerId, confirmed: Confirmed) -> None:
         def answered(_value: Any, _attachment: memoryview, error: Exception | None) -> None:
+            if self._retired:
+                return
             if error is None:
                 self._failures = 0
                 self._acknowledged.pop(ledger, None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ import trio
 from numbered_entries import contents, entries, fill
 from with_cluster import with_cluster
 
-from gnomon.bookie.ids import BookieId, LedgerId
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.record import Quorum
 from gnomon.bookie.registration import BOOKIES, COOKIES, DISMISSED, DRAINING, BookieRegistration
 from gnomon.bookie.registry import RegisteredBookies
+from gnomon.bookie.remote import RemoteBookie
 from gnomon.metadata.client import Delete, Metadata, Operation, Put, RangeResult, Revision
 from gnomon.metadata.node import MetadataNodeSettings, run_metadata
-from gnomon.runtime.rpc.errors import RpcRefused
+from gnomon.runtime.rpc.errors import NotSent, RpcRefused
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.ledgers.ledger_cluster import (
@@ -170,6 +172,90 @@ def test_a_bookie_that_was_dismissed_is_no_bookie_with_an_unreadable_registratio
         assert not cluster.simulation.coverage.counts["log/registration_unreadable"]
 
     with_cluster(work, bookies=1)
+
+
+async def dismiss(client: LedgerClient, name: BookieId, disk: Revision) -> None:
+    """Ends the membership of a bookie as the auditor does."""
+    gone = [Delete(f"{prefix}{name}") for prefix in (COOKIES, DRAINING, BOOKIES)]
+    done = await client.metadata.txn([], [*gone, Put(f"{DISMISSED}{name}", str(disk).encode())])
+    await client.bookies._follower.reached(done.revision)
+
+
+class Calls:
+    """The calls that a client sends to a bookie from now on."""
+
+    def __init__(self, client: LedgerClient, name: BookieId, patch: pytest.MonkeyPatch) -> None:
+        bookie = client.bookies.get(name)
+        assert isinstance(bookie, RemoteBookie)
+        assert bookie.client is not None
+        self.bookie = bookie
+        self.count = 0
+        for way in ("send", "tell"):
+            patch.setattr(bookie.client, way, self._counted(getattr(bookie.client, way)))
+
+    def _counted(self, before: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **named: Any) -> Any:
+            self.count += 1
+            return before(*args, **named)
+
+        return counted
+
+
+@pytest.mark.parametrize("seconds_before", [0.02, 3.0, 60.0])
+def test_a_bookie_that_was_dismissed_gets_no_more_calls(seconds_before: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if an explicit LAC waits for it, its answer is awaited (after three seconds), or was awaited in vain."""
+
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        name, clock = cluster.names[0], client.world.clock
+        ledger = await client.create("ledger", Quorum(2, 2, 1))
+        await fill(ledger, 1)
+        await clock.sleep(2)
+        calls = Calls(client, name, monkeypatch)
+        cluster.simulation.network.block("client", name)
+        calls.bookie.confirm(LedgerId(1_000), SessionId(5), EntryId(3))
+        await clock.sleep(seconds_before)
+        assert calls.count
+        await dismiss(client, name, calls.bookie.disk)
+        before = calls.count
+        cluster.simulation.network.heal()
+        calls.bookie.confirm(LedgerId(1_000), SessionId(5), EntryId(4))
+        await clock.sleep(120)
+        assert calls.count == before
+        with pytest.raises(NotSent):
+            await calls.bookie.last_add_confirmed(LedgerId(1_000))
+        assert all(name not in side.process.machine_name for stream in client_streams(cluster) for side in stream)
+
+    with_cluster(work, bookies=2)
+
+
+def client_streams(cluster: LedgerCluster) -> list[Any]:
+    """The connections of the client."""
+    streams = cluster.simulation.network.streams()
+    return [stream for stream in streams if any(side.process.machine_name == "client" for side in stream)]
+
+
+def test_a_bookie_whose_earlier_disk_was_dismissed_is_called_as_before() -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        word = await client.metadata.txn([], [Put(f"{DISMISSED}{cluster.names[0]}", b"1")])
+        await client.bookies._follower.reached(word.revision)
+        bookie = client.bookies.get(cluster.names[0])
+        assert bookie is not None
+        await bookie.last_add_confirmed(LedgerId(1_000))
+        assert set(client.bookies.available()) == set(cluster.names)
+
+    with_cluster(work, bookies=2)
+
+
+def test_a_transaction_that_names_a_dismissed_bookie_is_refused() -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        name = cluster.names[0]
+        bookie = client.bookies.get(name)
+        assert isinstance(bookie, RemoteBookie)
+        assert (await client.metadata.txn(client.bookies.membership([name]), [Put("beside", b"")])).succeeded
+        await dismiss(client, name, bookie.disk)
+        assert not (await client.metadata.txn(client.bookies.membership([name]), [Put("beside", b"")])).succeeded
+
+    with_cluster(work, bookies=2)
 
 
 class DismissedBetween:

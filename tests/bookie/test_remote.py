@@ -16,8 +16,10 @@ from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
 from gnomon.bookie.protocol import ADDS_MAX
 from gnomon.bookie.remote import GATHERED_BYTES_MAX, RemoteBookie
 from gnomon.bookie.storage.session_bound import SessionBound
+from gnomon.metadata.client import Revision
 from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call
 from gnomon.runtime.rpc.errors import NotSent
+from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
@@ -176,6 +178,25 @@ def test_adds_that_wait_for_the_end_of_the_turn_are_not_sent_to_another_disk() -
         outcomes = await peer.outcome_of(3)
         assert isinstance(outcomes[FIRST, 1], NotSent)
         assert isinstance(outcomes[FIRST, 2], NotSent)
+
+    with_peer(work)
+
+
+def test_an_explicit_lac_sets_no_timer_while_its_bookie_was_never_seen_alive() -> None:
+    async def work(peer: Peer) -> None:
+        clock = peer.simulation.clock
+        timers = Timers(clock)
+        bookie = RemoteBookie(Revision(7), clock, timers)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(timers.run)
+            bookie.confirm(LedgerId(FIRST), SESSION, EntryId(3))
+            await clock.sleep(1)
+            assert len(timers) == 0
+            bookie.client = peer.bookie.client
+            bookie.has_started()
+            await clock.sleep(1)
+            assert await peer.bookie.last_add_confirmed(LedgerId(FIRST)) == (3, SESSION)
+            nursery.cancel_scope.cancel()
 
     with_peer(work)
 
