@@ -72,10 +72,9 @@ class PartitionStateLog:
     async def read_all(self) -> AsyncGenerator[StoredRecord, None]:
         """See `StateLog.read_all`."""
         log = await self._partition.opened_to_write()
-        if log is None:
-            raise log_error(
-                self._partition.failure or ErrorCode.KAFKA_STORAGE_ERROR, "the partition could not be opened"
-            )
+        if log is None or not self._partition.goes_on(log):  # a machine that cannot append would be given up at once
+            code = self._partition.failure or ErrorCode.KAFKA_STORAGE_ERROR
+            raise log_error(code, "the partition could not be opened to write")
         self._read = log
         position, end = log.start_offset, log.high_watermark
         count = 0

@@ -104,6 +104,32 @@ def test_reading_a_log_is_refused_once_another_broker_claims_it(monkeypatch: pyt
     simulate_broker(scenario)
 
 
+def test_a_log_that_can_be_read_and_not_written_is_not_opened() -> None:
+    """A machine of such a log would be given up with its first append, and be loaded again with the next request."""
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        node = broker.serving.broker
+        async with trio.open_nursery() as nursery:
+            partition = await _partition(node)
+            log = _log(node, partition, nursery)
+            assert [stored async for stored in log.read_all()] == []
+            kept, lost = _Waiting(), _Waiting()
+            log.append([(b"kept", b"v")], kept.done)
+            assert await kept.wait() is None
+            broker.machine.disk.conditions.full = True
+            log.append([(b"lost", b"v")], lost.done)
+            assert await lost.wait() is not None
+            assert partition.log is not None, "the log is readable"
+            with pytest.raises(LogUnavailable, match="could not be opened to write") as refused:
+                await anext(log.read_all())
+            assert not isinstance(refused.value, NotLogLeader)
+            broker.machine.disk.conditions.full = False
+            await broker.simulation.sleep(2)
+            assert [stored.key async for stored in log.read_all()] == [b"kept"]
+
+    simulate_broker(scenario)
+
+
 def test_a_record_is_read_with_the_producer_epoch_and_control_flag_of_its_batch() -> None:
     """The test replaces the batches of the partition, because a broker accepts no transaction markers yet."""
     record = [Record(offset_delta=0, key=b"k", value=b"v")]
