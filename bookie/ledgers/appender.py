@@ -233,6 +233,7 @@ class Appender:
             entry = EntryId(entry + 1)
             self._pending.popleft()[1](entry, error)
         self._pending = None
+        self._writer.ended()
         self._idle.notify()
 
     def _fail(self, error: LedgerError) -> None:

@@ -342,6 +342,7 @@ class Ledger(FollowedLedger):
                 appender.finish()
                 yield
                 self._failure = LedgerSealed(f"ledger {self.name!r} is sealed: append to its successor")
+                appender.end(self._failure)  # its lost bookies are reported in the transaction that sealed the ledger
         except (LedgerFenced, NoSuchLedger) as error:
             self._failure = error
             raise

@@ -116,6 +116,11 @@ class LedgerWriter:
         self._aim()
         return range(self.confirmed + 1, self.next_entry)
 
+    def ended(self) -> None:
+        """No further entry is sent: no bookie counts as lost any more."""
+        self._lost.clear()
+        self._aim()
+
     # --- ensemble change ---
 
     def begin_change(self) -> EntryId:

@@ -19,6 +19,7 @@ from gnomon.bookie.storage import removal
 from gnomon.metadata.client import MetadataError
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.ledgers.ledger_cluster import METADATA, METADATA_PORT, LedgerClient, LedgerCluster
+from gnomon.testing.storms.rest.sizes import sizes_of
 
 
 def test_a_ledger_outlives_its_writer_and_any_one_bookie() -> None:
@@ -80,6 +81,28 @@ def test_a_ledger_on_three_bookies_continues_without_one_and_uses_it_again_after
         assert await contents(second) == entries(10)
 
     with_cluster(work, bookies=3, seed=3)
+
+
+@pytest.mark.parametrize("ending", ["sealed", "rolled", "fenced"])
+def test_a_writer_that_ended_keeps_no_lost_bookie(ending: str) -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        cluster.bookies[cluster.names[1]].kill()
+        await client.world.clock.sleep(30)  # its lease ends
+        await fill(ledger, 3)
+        await client.world.clock.sleep(1)
+        assert sizes_of(ledger).held["LedgerWriter._lost"] == 1
+        if ending == "sealed":
+            await ledger.seal()
+        elif ending == "rolled":
+            await ledger.roll("next", properties={})
+        else:
+            await client.claim("ledger")
+            with pytest.raises(LedgerFenced):
+                await ledger.add([b"late"])
+        assert sizes_of(ledger).held["LedgerWriter._lost"] == 0
+
+    with_cluster(work, bookies=3)
 
 
 def test_a_ledger_without_metadata_continues_while_one_bookie_after_another_is_unreachable() -> None:

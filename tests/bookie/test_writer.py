@@ -38,6 +38,15 @@ def test_a_lost_bookie_gets_no_adds_until_it_returns_and_its_earlier_answers_cou
     assert writer.targets(second) == (2, 0)
 
 
+def test_a_writer_that_ended_has_no_lost_bookies() -> None:
+    writer = LedgerWriter(Quorum(3, 3, 2), NO_ENTRY)
+    writer.lost(0)
+    writer.lost(2)
+    assert writer.lost_bookies == (0, 2)
+    writer.ended()
+    assert writer.lost_bookies == ()
+
+
 def test_no_entry_is_confirmed_during_an_ensemble_change_and_replaced_bookies_do_not_count() -> None:
     writer = LedgerWriter(Quorum(3, 3, 2), NO_ENTRY)
     first, second, third = writer.append(), writer.append(), writer.append()

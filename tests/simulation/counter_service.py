@@ -83,11 +83,12 @@ class CounterService:
         )
 
     async def follow_leaders(self) -> None:
-        """Notifies the machines of each change of leaders, within LOOK_SECONDS."""
+        """Notifies the machines of each change of leaders, within LOOK_SECONDS; nobody leads a deleted topic."""
         known = None
         while True:
-            if self._broker.placement.leadership is not known:
-                known = self._broker.placement.leadership
+            now = (self._broker.placement.leadership, self._broker.topics.image.get(TOPIC))
+            if now != known:
+                known = now
                 self.machines.leaders_changed()
             await self._world.clock.sleep(LOOK_SECONDS)
 

@@ -90,10 +90,6 @@ KEPT: Final[Mapping[str, Callable[[Facts], int]]] = {
     # bounded caches: entries, answers of bookies, batches that were refused
     **dict.fromkeys(("EntryCache._entries", "EntryCache._runs", "RemoteBookie._acknowledged"), _bounded),
     **dict.fromkeys(("RefusedBatches._awaited", "AwaitedBatches._batches", "RecentAnswers._answers"), _bounded),
-    # a writer that ended, because it was fenced or failed, keeps the names of the bookies that it had lost
-    "LedgerWriter._lost": _bounded,
-    # explicit last adds confirmed for a bookie that is away are repeated until it is back, also if it was dismissed
-    "RemoteBookie._unsure": _bounded,
     # cancelled timers, of which few are kept; TIMERS judges the live ones
     "Timers._heap": _bounded,
     # the subjects of the last second in which a peer was refused, and fetch sessions, which outlive their clients
@@ -121,11 +117,7 @@ GONE: Final = (
     ShadowPartition,
 )
 """Classes whose objects belong to clients, or to topics that are deleted."""
-TIMERS: Final = (
-    "HostedMachine._due",
-    "HostedMachine._load_again",
-    "RemoteBookie._make_sure",
-)
+TIMERS: Final = ("HostedMachine._due",)
 """The callbacks that run without clients: the regular work of coordinators."""
 
 
