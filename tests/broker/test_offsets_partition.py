@@ -38,6 +38,14 @@ async def _offset(client: BrokerClient, group: str) -> int:
     return offset
 
 
+async def _with_a_commit(broker: EmbeddedBroker) -> BrokerClient:
+    """A client that has created the topic, and committed offset 5 to it for group g."""
+    client = await broker.connect()
+    await client.create_topic("t")
+    assert await _commit(client, "g", 5) is ErrorCode.NONE
+    return client
+
+
 def test_groups_keep_their_partition_when_the_configured_number_of_partitions_changes() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
@@ -101,9 +109,7 @@ async def _delete(client: BrokerClient) -> None:
 
 def test_offsets_of_a_deleted_topic_do_not_return_in_its_next_life_after_a_crash() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
-        client = await broker.connect()
-        await client.create_topic("t")
-        assert await _commit(client, "g", 5) is ErrorCode.NONE
+        client = await _with_a_commit(broker)
         broker.serving.broker.deleted_topics._delete_offsets = _never
         await _delete(client)
         await broker.restart()
@@ -120,9 +126,7 @@ def test_offsets_of_a_deleted_topic_do_not_return_in_its_next_life_after_a_crash
 
 def test_a_restart_finishes_the_deletion_of_topics() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
-        client = await broker.connect()
-        await client.create_topic("t")
-        assert await _commit(client, "g", 5) is ErrorCode.NONE
+        client = await _with_a_commit(broker)
         broker.serving.broker.deleted_topics._delete_offsets = _never
         await _delete(client)
         assert await _offset(client, "g") == 5
@@ -136,9 +140,7 @@ def test_a_restart_finishes_the_deletion_of_topics() -> None:
 
 def test_a_topic_whose_offsets_cannot_be_deleted_is_not_created_again_until_they_are() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
-        client = await broker.connect()
-        await client.create_topic("t")
-        assert await _commit(client, "g", 5) is ErrorCode.NONE
+        client = await _with_a_commit(broker)
         deleted = broker.serving.broker.deleted_topics
         working, deleted._delete_offsets = deleted._delete_offsets, _fail
         await _delete(client)

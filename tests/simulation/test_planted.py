@@ -13,7 +13,7 @@ from planted.at_rest import COPIES_BUGS, REST_BUGS
 from planted.churn import CHURN_BUGS
 from planted.clusters import CLUSTER_BUGS
 from planted.groups import GROUP_BUGS
-from planted.hunt import QUICK_SEEDS_MAX, find_all, found_by_test, found_within
+from planted.hunt import QUICK_SEEDS_MAX, FindAll, found_by_test, found_within
 from planted.latencies import LATENCY_BUGS
 from planted.ledgers import LEDGER_BUGS
 from planted.logs import LOG_BUGS
@@ -46,8 +46,5 @@ def test_a_planted_bug_that_no_sweep_finds_is_found_by_its_test(bug: PlantedBug)
     assert found_by_test(bug)
 
 
-def test_every_planted_bug_is_found(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
-    if not request.config.getoption("--planted"):
-        pytest.skip("asked for with --planted: it takes minutes")
-    with capsys.disabled():
-        find_all((bug, scenario_of(bug)) for bug in BUGS)
+def test_every_planted_bug_is_found(find_all: FindAll) -> None:
+    find_all((bug, scenario_of(bug)) for bug in BUGS)

@@ -11,7 +11,7 @@ from broker_scenario import Scenario
 from gnomon.testing.simulation.sweeps import sweep
 
 from planted.clusters import CLUSTER_BUGS, GROUPS, GROUPS_UNHEARD
-from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
+from planted.hunt import QUICK_SEEDS_MAX, FindAll, found_within
 from planted.planted_bug import ScenarioBug
 
 
@@ -20,13 +20,8 @@ def test_a_bug_planted_in_a_cluster_is_found_within_a_few_seeds(bug: ScenarioBug
     assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
 
 
-def test_every_bug_planted_in_clusters_is_found(
-    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if not request.config.getoption("--planted"):
-        pytest.skip("asked for with --planted: it takes minutes")
-    with capsys.disabled():
-        find_all((bug, bug.scenario) for bug in CLUSTER_BUGS)
+def test_every_bug_planted_in_clusters_is_found(find_all: FindAll) -> None:
+    find_all((bug, bug.scenario) for bug in CLUSTER_BUGS)
 
 
 @pytest.mark.parametrize("scenario", [GROUPS, GROUPS_UNHEARD], ids=["cut off", "late events"])

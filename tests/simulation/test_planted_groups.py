@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from planted.groups import GROUP_BUGS
-from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
+from planted.hunt import QUICK_SEEDS_MAX, FindAll, found_within
 from planted.planted_bug import ScenarioBug
 
 
@@ -17,10 +17,5 @@ def test_a_bug_planted_in_groups_is_found_within_a_few_seeds(bug: ScenarioBug) -
     assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
 
 
-def test_every_bug_planted_in_groups_is_found(
-    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if not request.config.getoption("--planted"):
-        pytest.skip("asked for with --planted: it takes minutes")
-    with capsys.disabled():
-        find_all((bug, bug.scenario) for bug in GROUP_BUGS)
+def test_every_bug_planted_in_groups_is_found(find_all: FindAll) -> None:
+    find_all((bug, bug.scenario) for bug in GROUP_BUGS)

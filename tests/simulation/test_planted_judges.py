@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from planted.at_rest import COPIES_BUGS, REST_BUGS
-from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
+from planted.hunt import QUICK_SEEDS_MAX, FindAll, found_within
 from planted.latencies import LATENCY_BUGS
 from planted.planted_bug import ScenarioBug
 
@@ -20,10 +20,5 @@ def test_a_bug_that_only_a_judge_sees_is_found_within_a_few_seeds(bug: ScenarioB
     assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
 
 
-def test_every_bug_that_only_a_judge_sees_is_found(
-    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if not request.config.getoption("--planted"):
-        pytest.skip("asked for with --planted: it takes minutes")
-    with capsys.disabled():
-        find_all((bug, bug.scenario) for bug in JUDGE_BUGS)
+def test_every_bug_that_only_a_judge_sees_is_found(find_all: FindAll) -> None:
+    find_all((bug, bug.scenario) for bug in JUDGE_BUGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -14,6 +14,8 @@ import pytest
 from gnomon.testing.simulation.sweeps import seeds_to_find
 
 from planted.planted_bug import PlantedBug, Scenario
+
+FindAll = Callable[[Iterable[tuple[PlantedBug, Scenario]]], None]
 
 ROOT = Path(__file__).parents[3]
 SEEDS_MAX = int(os.environ.get("SEEDS", "500"))
