@@ -56,7 +56,7 @@ from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings.settings import ShadowReplicationSettings
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
-from gnomon.runtime.world import World
+from gnomon.runtime.world import Clock, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +106,8 @@ class Broker:
         self.refused = RefusedBatches()
         """Batches that were sent to partitions which this broker does not lead."""
         self.placement = Placement(membership)
-        storage, fewer_copies = self.storage, limits.acknowledge_with_fewer_copies
-        self.topics = Topics(
-            metadata,
-            clock,
-            log,
-            configs,
-            lambda topic: None if fewer_copies else storage.quorum_of(topic.copies).ack_quorum,
-        )
-        self.copies = Copies(storage, clock, log)
-        self.stored_configs = StoredConfigs(
-            metadata, clock, log, configs, self.placement.node_id, self.topics.configure
-        )
-        self.partitions = PartitionsInUse(
-            self.topics,
-            self.placement,
-            self.storage,
-            lambda: membership.claimant,
-            policy.leader,
-            self.refused,
-            turns,
-            Recoder(world),
-            clock,
-            log,
-        )
-        self.routes = Routes(self.topics, self.placement, self.partitions)
+        self._make_topics(clock, fewer_copies=limits.acknowledge_with_fewer_copies)
+        self._make_partitions(world, membership, policy)
         self.topics.watch(ended=lambda topic, shadows: self.placement.forget(topic))
         self.topics.watch(ended=lambda topic, shadows: self.copies.forget(topic))
         self.records = TopicRecords(self.storage, self.topics, log)
@@ -139,6 +116,35 @@ class Broker:
         self._make_topic_metrics(world)
         self._make_administration(world, collect_garbage)
         self._make_replication(world, replication, policy)
+
+    def _make_topics(self, clock: Clock, *, fewer_copies: bool) -> None:
+        storage, configs, log = self.storage, self.configs, self.log
+        self.topics = Topics(
+            storage.metadata,
+            clock,
+            log,
+            configs,
+            lambda topic: None if fewer_copies else storage.quorum_of(topic.copies).ack_quorum,
+        )
+        self.copies = Copies(storage, clock, log)
+        self.stored_configs = StoredConfigs(
+            storage.metadata, clock, log, configs, self.placement.node_id, self.topics.configure
+        )
+
+    def _make_partitions(self, world: World, membership: Membership, policy: BrokerPolicy) -> None:
+        self.partitions = PartitionsInUse(
+            self.topics,
+            self.placement,
+            self.storage,
+            lambda: membership.claimant,
+            policy.leader,
+            self.refused,
+            self.turns,
+            Recoder(world),
+            world.clock,
+            self.log,
+        )
+        self.routes = Routes(self.topics, self.placement, self.partitions)
 
     def _make_groups(self, world: World, policy: BrokerPolicy) -> None:
         storage, clock = self.storage, world.clock
