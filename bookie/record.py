@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -77,6 +78,16 @@ class Quorum(NamedTuple):
     def write_set(self, entry: EntryId) -> tuple[int, ...]:
         """Indexes into the ensemble of the bookies that hold `entry`."""
         return tuple((entry + copy) % self.ensemble_size for copy in range(self.write_quorum))
+
+    def lacking(self, index: int, entries: range, runs: Iterable[tuple[EntryId, EntryId]]) -> list[EntryId]:
+        """The entries of a range that a bookie should store and lacks.
+
+        Args:
+            index: the bookie's index in the ensemble.
+            runs: the first and the last entry of each run of entries that the bookie has.
+        """
+        there = {entry for first, last in runs for entry in range(first, last + 1)}
+        return [entry for entry in map(EntryId, entries) if entry not in there and index in self.write_set(entry)]
 
 
 class Fragment(NamedTuple):
@@ -227,6 +238,11 @@ def change_ensemble(record: LedgerRecord, first_entry: EntryId, bookies: tuple[B
     """The record of a writer that replaces bookies: its entries from `first_entry` on are on `bookies`."""
     assert first_entry >= record.fragments[-1].first_entry, "an ensemble cannot change below its own fragment"
     return _with_fragment(record, first_entry, bookies)
+
+
+def closes_entries(record: LedgerRecord, first_entry: EntryId) -> bool:
+    """Whether a change of the ensemble at `first_entry` closes a fragment that has entries."""
+    return first_entry > max(record.fragments[-1].first_entry, record.start_entry)
 
 
 def replace_bookie(record: LedgerRecord, first_entry: EntryId, old: BookieId, new: BookieId) -> LedgerRecord:

@@ -10,8 +10,9 @@
    wait for the metadata service to answer that report. But once a change of the ensemble was sent to the service, no
    entry is confirmed until the outcome of the change is known.
 4. Answers that a bookie sends after its replacement are ignored.
-5. A report may be settled before later entries miss the same bookie. So the transaction that seals the ledger reports
-   it again if a bookie was ever lost or has not answered all adds (`copies_may_be_missing`).
+5. A report may be settled before later entries miss the same bookie. So each transaction that ends a fragment reports
+   the ledger again: a change of the ensemble, a seal after a bookie was lost or while it has not answered all adds
+   (`copies_may_be_missing`), and the claim of a later writer (`claim`) if it finds entries missing.
 6. A bookie that is used again lacks entries up to the last add confirmed. The bookies get it, also where no
    reader follows the ledger: the auditor copies confirmed entries only.
 """

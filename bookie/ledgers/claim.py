@@ -7,6 +7,8 @@ the claimer has left only two things, both at the bookies: the promise of its se
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import trio
 
 from gnomon.bookie.bookie import Bookie, Bookies, RangeRead, known_bookie
@@ -24,6 +26,11 @@ FENCE_GRACE_SECONDS = 0.1
 AHEAD_ENTRIES = 256
 AHEAD_BYTES_MAX = 4 << 20
 """The most bytes of the tail read in one call."""
+LOOK_ENTRIES_MAX = 1000
+"""A claimer itself looks for missing copies in a fragment of up to this many entries; longer ones are left to the
+auditor. A bookie lists that many in a millisecond."""
+LOOK_SECONDS = 0.1
+"""Seconds that bookies may take to list their entries."""
 
 
 class Recovered:
@@ -36,7 +43,7 @@ class Recovered:
         self.bookies = bookies
         """The ensemble of the next fragment: bookies that did not answer are replaced if others accept entries."""
         self.complete = complete
-        """Whether every bookie answered and has its last entry, so that none can lack entries unnoticed."""
+        """Whether every bookie answered and has all its entries of the last fragment: none lacks entries unnoticed."""
 
 
 class ReadAhead:
@@ -72,7 +79,7 @@ async def recover(bookies: Bookies, ledger: LedgerId, name: str, record: LedgerR
     await driver.fence()
     await driver.find_end()
     await driver.write_tail()
-    return Recovered(driver.recovery, driver.next_ensemble(), driver.complete)
+    return Recovered(driver.recovery, driver.next_ensemble(), await driver.is_complete())
 
 
 class RecoveryDriver:
@@ -84,10 +91,6 @@ class RecoveryDriver:
         self.recovery = Recovery(record)
         self._copies: dict[int, ReadAhead] = {}
         self._problems: list[LedgerError | WorldError] = []
-        self._last_entries: dict[int, EntryId] = {}
-        """The last entry of each fenced bookie."""
-        self._given_tail: set[int] = set()
-        """Bookies that have stored their entries of the tail."""
 
     async def fence(self) -> None:
         """Fences all bookies of the last fragment, or as many as answer soon after enough have."""
@@ -116,7 +119,6 @@ class RecoveryDriver:
                 self._problems.append(error)
                 return
             self._copies[index] = ReadAhead(bookie, self._ledger)
-            self._last_entries[index] = result.last_entry
             self.recovery.fenced(index, result.last_add_confirmed, result.bound)
             if self.recovery.enough_fenced:
                 enough.set()
@@ -125,16 +127,6 @@ class RecoveryDriver:
             for index, name in enumerate(self.recovery.ensemble):
                 nursery.start_soon(fence, index, name)
         all_answered.cancel()
-
-    @property
-    def complete(self) -> bool:
-        """Whether every bookie of the ensemble has answered every request, and has the newest of its entries."""
-        if len(self._copies) < len(self.recovery.ensemble) or self._problems:
-            return False
-        return not any(
-            self.recovery.lacks_entries(index, last_entry, has_tail=index in self._given_tail)
-            for index, last_entry in self._last_entries.items()
-        )
 
     async def find_end(self) -> None:
         """Reads from the last add confirmed on."""
@@ -193,9 +185,32 @@ class RecoveryDriver:
                 await bookie.put_copies(self._ledger, self._session, batch)
                 for entry, _ in batch:
                     copies[entry] += 1
-            self._given_tail.add(index)
         except (LedgerError, WorldError) as error:
             self._problems.append(error)
+
+    async def is_complete(self) -> bool:
+        """Whether every bookie of the ensemble has answered every request, and has its entries of the last fragment.
+
+        False also for a long fragment, and if a bookie takes long to answer: the auditor looks then.
+        """
+        entries = self.recovery.copied_entries
+        if len(self._copies) < len(self.recovery.ensemble) or self._problems or len(entries) > LOOK_ENTRIES_MAX:
+            return False
+        whole: list[int] = []
+
+        async def look(index: int, bookie: Bookie) -> None:
+            session = self._record.fragments[-1].session
+            with suppress(LedgerError, WorldError):
+                runs = await bookie.present(self._ledger, EntryId(entries[0]), EntryId(entries[-1]), session)
+                if not self.recovery.lacks_entries(index, runs):
+                    whole.append(index)
+
+        if entries:
+            with trio.move_on_after(LOOK_SECONDS):
+                async with trio.open_nursery() as nursery:
+                    for index, copies in self._copies.items():
+                        nursery.start_soon(look, index, copies.bookie)
+        return not entries or len(whole) == len(self._copies)
 
     def next_ensemble(self) -> tuple[BookieId, ...]:
         """The bookies of the next fragment."""

@@ -357,7 +357,11 @@ class Ledger(FollowedLedger):
         return records.seal(record, self.last_add_confirmed, self.length_bytes).with_properties(properties)
 
     async def change_ensemble(self, first_entry: EntryId, bookies: tuple[BookieId, ...]) -> None:
-        """See `appender.Owner`; retries until it is known whether the change was recorded."""
+        """See `appender.Owner`; retries until it is known whether the change was recorded.
+
+        The fragment that the change closes is reported in the same transaction: an earlier report may have been settled
+        before the replaced bookie missed the last entries of it, and a later claimer looks at the last fragment only.
+        """
 
         def changed(record: LedgerRecord) -> LedgerRecord:
             if record.sealed:
@@ -367,7 +371,9 @@ class Ledger(FollowedLedger):
         async with self._changing:
             while True:
                 try:
-                    await self._change(changed, joining=lambda: self._joining(bookies))
+                    closes = records.closes_entries(self.record, first_entry)
+                    also = (missing_report(self.id, self.name),) if closes else ()
+                    await self._change(changed, also=also, joining=lambda: self._joining(bookies))
                 except MetadataUnavailable:
                     await self._bookies.clock.sleep(METADATA_RETRY_SECONDS)
                 else:

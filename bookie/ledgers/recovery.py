@@ -16,6 +16,7 @@ E is the number of bookies of a fragment. An entry is sent to Qw of them and ack
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gnomon.bookie.entry import StoredEntry
@@ -69,22 +70,23 @@ class Recovery:
         self._fenced[bookie] = bound
         self.confirmed = max(self.confirmed, last_add_confirmed)
 
-    def lacks_entries(self, bookie: int, last_entry: EntryId, *, has_tail: bool) -> bool:
-        """Whether a bookie of the ensemble lacks the newest entries that it should store.
+    @property
+    def copied_entries(self) -> range:
+        """The entries of the last fragment that have more than one copy, once `next_read` is None.
 
-        The earlier writer may have died while adds were on their way to this bookie, or while it wrote without it.
+        The earlier writer may have died while adds were on their way to a bookie, or while it wrote without it, or
+        after it used the bookie again: then the bookie lacks entries, at the end of the fragment or within it.
+        """
+        copied = self._record.quorum.write_quorum > 1
+        return range(self._first, self.last_entry + 1 if copied else self._first)
+
+    def lacks_entries(self, bookie: int, runs: Iterable[tuple[EntryId, EntryId]]) -> bool:
+        """Whether a bookie of the ensemble lacks one of the `copied_entries`.
 
         Args:
-            last_entry: the last entry that the bookie had when it was fenced.
-            has_tail: whether it has got its entries of the tail since.
+            runs: see `Quorum.lacking`.
         """
-        end = self.confirmed if has_tail else self.last_entry
-        mine = (
-            entry
-            for entry in range(end, self._first - 1, -1)
-            if bookie in self._record.quorum.write_set(EntryId(entry))
-        )
-        return last_entry < next(mine, NO_ENTRY)
+        return bool(self._record.quorum.lacking(bookie, self.copied_entries, runs))
 
     @property
     def enough_fenced(self) -> bool:

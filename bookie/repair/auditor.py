@@ -6,8 +6,8 @@
    open fragment that still names a lost bookie is closed first, if another bookie can take its place: the auditor
    claims the ledger, which fences its writer. The ledger's owner has to open the ledger again.
 3. A report of a writer or claimer (`missing/`) names a ledger of which a bookie may lack entries. The entries that each
-   bookie of the ledger should have and lacks are copied to it. The report is deleted once no bookie lacks any, unless
-   the ledger was reported again meanwhile.
+   bookie of the ledger should have and lacks are copied to it. The report is deleted once no bookie lacks any
+   (`repair`, invariant 7), unless the ledger was reported again meanwhile.
 4. A bookie whose store is an older copy of itself gets the entries that it lacks (`older_copy`, invariant 4).
 5. The membership of a draining bookie ends when no record names it any more: its cookie and registration are deleted.
 """

@@ -12,6 +12,8 @@
    the named bookies have removed theirs.
 6. A bookie that has promised a higher session than the record's gets the entries under that one: a claim that was given
    up may have fenced it. It then makes no other promise.
+7. An entry above the last add confirmed that a bookie has may be confirmed. A ledger is not complete while another
+   bookie of its write set lacks it: once the entry is known to be confirmed, or was found by a claim, it is copied.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from gnomon.bookie.errors import EntryShrunk, Fenced
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers.copies import BATCH_BYTES_MAX, read_run
 from gnomon.bookie.ledgers.held_record import replace_record
-from gnomon.bookie.ledgers.lac import ask_confirmed
+from gnomon.bookie.ledgers.lac import ask_confirmed, ask_stored
 from gnomon.bookie.placement import place
 from gnomon.bookie.record import Fragment, decode_record, replace_bookie
 from gnomon.metadata.client import Compare, KeyValue, Metadata
@@ -126,19 +128,23 @@ class LedgerRepair:
         """Copies to each bookie the entries that it should store and lacks.
 
         Returns:
-            Whether every bookie of the record was asked and has all entries known to be confirmed.
+            Whether every bookie of the record was asked and has all its entries: those known to be confirmed, and those
+            up to the newest entry that a bookie had when this call began (invariant 7).
 
         Raises:
             LedgerError, WorldError: as `move_from`.
         """
-        complete = True
-        for fragment, last in [*self.closed_fragments(), *await self._open_fragment()]:
+        newest = await self._newest_entry()
+        complete = newest is not None
+        fragments = [*self.closed_fragments(), *await self._open_fragment()]
+        for fragment, last in fragments:
             for index, name in enumerate(fragment.bookies):
                 if name not in self._bookies.available():
                     complete = False
                     continue
                 await self._copy(fragment, last, index, name)
-        return complete
+        _, confirmed = fragments[-1]
+        return complete and newest is not None and not await self.lacks_entries(confirmed, newest)
 
     async def is_refused_by(self, name: BookieId) -> bool:
         """Whether a bookie of the open fragment refuses the record's session: it has promised a higher one.
@@ -170,11 +176,29 @@ class LedgerRepair:
         if self.record.sealed:
             return []
         fragment = self.record.fragments[-1]
-        heard = EntryId(fragment.first_entry - 1)
+        heard = self.record.confirmed
         for told in await ask_confirmed(self._bookies, self.id, fragment.bookies):
             if told.session <= self.record.session:
                 heard = max(heard, told.entry)
         return [(fragment, heard)]
+
+    async def _newest_entry(self) -> EntryId | None:
+        """The newest entry that a bookie of the open fragment has; None if one of its bookies did not answer."""
+        for fragment, confirmed in await self._open_fragment():
+            return await ask_stored(self._bookies, self.id, fragment, confirmed)
+        return self.record.last_entry
+
+    async def lacks_entries(self, confirmed: EntryId, newest: EntryId) -> bool:
+        """Whether a bookie of the open fragment lacks one of the entries after `confirmed` up to `newest`."""
+        fragment, entries = self.record.fragments[-1], range(confirmed + 1, newest + 1)
+        if len(entries) > PRESENT_ENTRIES_MAX:
+            return True
+        for index, name in enumerate(fragment.bookies if entries else ()):
+            bookie = known_bookie(self._bookies, name)
+            runs = await bookie.present(self.id, EntryId(entries[0]), EntryId(entries[-1]), fragment.session)
+            if self.record.quorum.lacking(index, entries, runs):
+                return True
+        return False
 
     async def _copy(self, fragment: Fragment, last: EntryId, index: int, target: BookieId) -> None:
         """Copies the entries of one index of a fragment to `target`, except entries that `target` has (invariant 5)."""
@@ -192,12 +216,7 @@ class LedgerRepair:
         while first <= last:
             end = EntryId(min(last, first + PRESENT_ENTRIES_MAX - 1))
             runs = await bookie.present(self.id, first, end, fragment.session) if counts(fragment, target) else []
-            there = {entry for start, stop in runs for entry in range(start, stop + 1)}
-            yield [
-                entry
-                for entry in map(EntryId, range(first, end + 1))
-                if entry not in there and index in self.record.quorum.write_set(entry)
-            ]
+            yield self.record.quorum.lacking(index, range(first, end + 1), runs)
             first = EntryId(end + 1)
 
     async def count_missing(self) -> Mapping[BookieId, int]:

@@ -136,6 +136,13 @@ def test_an_entry_is_on_the_bookies_from_its_number_on_around_the_ensemble() -> 
     ]
 
 
+def test_a_bookie_lacks_the_entries_of_its_write_sets_that_are_in_none_of_its_runs() -> None:
+    runs = [(EntryId(0), EntryId(3)), (EntryId(5), EntryId(5))]
+    assert Quorum(3, 3, 2).lacking(1, range(2, 8), runs) == [4, 6, 7]
+    assert Quorum(4, 2, 2).lacking(1, range(2, 10), runs) == [4, 8, 9], "entries 6 and 7 are on others"
+    assert Quorum(3, 3, 2).lacking(1, range(2, 4), runs) == []
+
+
 @pytest.mark.parametrize(("quorum", "fences", "negatives"), [(Quorum(5, 3, 2), 4, 2), (Quorum(3, 3, 3), 1, 1)])
 def test_fences_and_negative_answers_exclude_an_acknowledgement(quorum: Quorum, fences: int, negatives: int) -> None:
     assert (quorum.fences_needed, quorum.negatives_needed) == (fences, negatives)

@@ -74,19 +74,19 @@ def test_a_damaged_last_confirmed_entry_does_not_hinder_recovery() -> None:
     assert recovery.last_entry == 4
 
 
-def test_a_bookie_of_the_ensemble_that_lacks_the_newest_entries_is_noticed() -> None:
+def test_a_bookie_of_the_ensemble_that_lacks_an_entry_of_the_last_fragment_is_noticed() -> None:
     recovery = Recovery(record_of(Quorum(3, 2, 2)))  # entry 4 is on bookies 1 and 2, entry 5 on 2 and 0
     for bookie in range(3):
         recovery.fenced(bookie, EntryId(4), ANY_SESSION)
     recovery.next_read()
     recovery.found(stored(1, b"confirmed", 500))
-    assert [recovery.lacks_entries(bookie, EntryId(3), has_tail=False) for bookie in range(3)] == [False, True, True]
     recovery.next_read()
     recovery.found(stored(1, b"tail", 504))
-    assert recovery.lacks_entries(0, EntryId(3), has_tail=False)
-    assert not recovery.lacks_entries(0, EntryId(3), has_tail=True), "the recovery itself has given it entry 5"
-    assert recovery.lacks_entries(2, EntryId(3), has_tail=True), "nobody has given it entry 4"
-    assert not any(recovery.lacks_entries(bookie, EntryId(5), has_tail=False) for bookie in range(3))
+    assert recovery.copied_entries == range(6)
+    assert not recovery.lacks_entries(0, [(EntryId(0), EntryId(0)), (EntryId(2), EntryId(3)), (EntryId(5), EntryId(5))])
+    assert recovery.lacks_entries(0, [(EntryId(0), EntryId(0)), (EntryId(2), EntryId(3))]), "the newest"
+    assert recovery.lacks_entries(0, [(EntryId(0), EntryId(0)), (EntryId(3), EntryId(5))]), "one within"
+    assert recovery.lacks_entries(1, [])
 
 
 @pytest.mark.parametrize(("confirmed", "asked"), [(NO_ENTRY, 0), (EntryId(0), 0), (EntryId(6), 6)])
@@ -111,13 +111,12 @@ def test_a_confirmed_entry_that_was_shrunk_away_is_not_read() -> None:
     assert again.length_bytes == 90
 
 
-def test_a_bookie_without_entries_of_its_own_lacks_none() -> None:
-    recovery = Recovery(record_of(Quorum(3, 1, 1)))  # entry 0 is on bookie 0, entry 1 on bookie 1
+def test_an_entry_with_one_copy_lacks_no_other() -> None:
+    recovery = Recovery(record_of(Quorum(3, 1, 1)))
     for bookie in range(3):
         recovery.fenced(bookie, EntryId(1), ANY_SESSION)
-    lacks = [recovery.lacks_entries(bookie, NO_ENTRY, has_tail=True) for bookie in range(3)]
-    assert lacks == [True, True, False]
-    assert not recovery.lacks_entries(0, EntryId(0), has_tail=True)
+    assert not recovery.copied_entries
+    assert not any(recovery.lacks_entries(bookie, []) for bookie in range(3))
 
 
 def test_the_error_names_the_bookies_that_are_needed() -> None:
@@ -129,4 +128,5 @@ def test_a_bookie_lacks_no_entry_below_the_start_of_a_ledger_without_entries() -
     recovery = Recovery(shrink(record_of(Quorum(3, 3, 2)), EntryId(5), 70))
     recovery.fenced(0, NO_ENTRY, ANY_SESSION)
     assert recovery.confirmed == 4
-    assert not recovery.lacks_entries(0, NO_ENTRY, has_tail=True)
+    assert not recovery.copied_entries
+    assert not recovery.lacks_entries(0, [])

@@ -72,6 +72,7 @@ THRESHOLDS = tuple(
         (log_reader, "ENTRIES_PER_TURN", (1, 3)),
         (service, "PART_BYTES", (1, 200)),
         (state, "HISTORY_BYTES", (1_000, 20_000)),
+        (claim, "LOOK_ENTRIES_MAX", (0, 3)),
     )
 )
 SLOW_DROPS = (claim, copies, ledgers, trim)

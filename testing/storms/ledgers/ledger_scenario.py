@@ -8,7 +8,7 @@
    bookies' stores.
 3. Liveness: within `liveness_seconds` after the storm every ledger is claimed, accepts appends and is read whole, a new
    ledger is created, and every follower of a ledger reaches its end. Where there are auditors, every
-   bookie with an older copy of its disk is repaired.
+   bookie with an older copy of its disk is repaired, and every entry is brought to its write quorum.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gnomon.testing.storms.ledgers.ledger_clients import Habits, StormReader, St
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.storms.ledgers.ledger_probes import PROBES, ledger_probes
 from gnomon.testing.storms.ledgers.ledger_storm import LedgerStorm
-from gnomon.testing.storms.ledgers.ledger_verdict import LedgerVerdict, Seen
+from gnomon.testing.storms.ledgers.ledger_verdict import MADE, LedgerVerdict, Seen
 from gnomon.testing.storms.ledgers.older_copies import OlderCopies
 
 QUORUMS = (
@@ -215,10 +215,7 @@ class _LedgerRun:
             reader.settled = True
         verdict = LedgerVerdict(simulation, self.history)
         with trio.move_on_after(scenario.liveness_seconds) as liveness:
-            await cluster.run_client("finisher", lambda client: verdict.finish(client, names, quorum))
-            while not all(map(self._caught_up, self.readers.values())):
-                await simulation.sleep(RETRY_SECONDS)
-            await cluster.run_client("inspector", cluster.repaired)
+            await self._finish(cluster, verdict, names, quorum, audited=audit is not None)
             cluster.stop_auditing()
             await simulation.sleep(SETTLED_SECONDS)
             await cluster.run_client("recorder", verdict.read_records)
@@ -229,7 +226,7 @@ class _LedgerRun:
         if liveness.cancelled_caught:
             wrong.append(f"{scenario.liveness_seconds} virtual seconds after the storm: {self._missing(names)}")
         else:
-            wrong += verdict.check_stores(cluster, beside.flipped, in_repair)
+            wrong += verdict.check_stores(cluster, beside.flipped, in_repair, settled=audit is not None)
         assert not wrong, "; ".join(wrong)
         return sum(len(life.final or ()) for life in self.history.lives.values())
 
@@ -267,6 +264,17 @@ class _LedgerRun:
         return clients
 
     # --- liveness ---
+
+    async def _finish(
+        self, cluster: LedgerCluster, verdict: LedgerVerdict, names: list[str], quorum: Quorum, *, audited: bool
+    ) -> None:
+        """Waits until every ledger is read whole, by the finisher and the readers, and is repaired if it is audited."""
+        await cluster.run_client("finisher", lambda client: verdict.finish(client, names, quorum))
+        while not all(map(self._caught_up, self.readers.values())):
+            await self.simulation.sleep(RETRY_SECONDS)
+        await cluster.run_client("inspector", cluster.repaired)
+        if audited:
+            await cluster.run_client("settler", lambda client: verdict.settle(client, [*names, MADE], quorum))
 
     async def _watch(self, client: LedgerClient) -> None:
         async with client.metadata.watch(LEDGERS, Revision(1)) as batches:

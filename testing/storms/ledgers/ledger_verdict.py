@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import trio
@@ -17,6 +18,7 @@ from gnomon.bookie.entry import decode_entry, session_of
 from gnomon.bookie.errors import DigestMismatch, LedgerSealed, NoSuchLedger
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId
 from gnomon.bookie.ledgers.catalog import Ledger, Quorum
+from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.node import FOLDER
 from gnomon.bookie.record import LEDGERS, decode_record
 from gnomon.bookie.storage.entry_store import ENTRIES
@@ -31,6 +33,8 @@ from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerClu
 Seen: TypeAlias = tuple[Revision, str, bool]
 """Revision and key of an event, and whether the key was deleted."""
 RETRY_SECONDS = 0.2
+MADE = "made after the storm"
+"""The name of the ledger that the finisher creates."""
 
 
 class LedgerVerdict:
@@ -46,26 +50,40 @@ class LedgerVerdict:
 
     async def finish(self, client: LedgerClient, names: Sequence[str], quorum: Quorum) -> None:
         """Claims, appends to and reads every ledger; retries without end, so every bookie must run."""
-        finisher = StormWriter(
-            client, "finisher", self.history, self._simulation.coverage, names, quorum, Habits.draw(random.Random(0))
-        )
+        finisher = self._finisher(client, names, quorum)
         async with trio.open_nursery() as nursery:
             for name in names:
                 nursery.start_soon(self._until_done, finisher, name, self._go_on)
-            nursery.start_soon(self._until_done, finisher, "made after the storm", self._make)
+            nursery.start_soon(self._until_done, finisher, MADE, self._make)
         await self.read_records(client)
+
+    async def settle(self, client: LedgerClient, names: Sequence[str], quorum: Quorum) -> None:
+        """Claims every ledger, which reports copies that the finisher has left missing; waits until none is reported.
+
+        Needs auditors.
+        """
+        for name in names:
+            await self._until_done(self._finisher(client, names, quorum), name, self._claim)
+        while True:
+            with suppress(MetadataError):
+                if not (await client.metadata.range(MISSING)).items:
+                    return
+            await client.world.clock.sleep(RETRY_SECONDS)
 
     def check_stores(
         self,
         cluster: LedgerCluster,
         flipped: Collection[tuple[BookieId, LedgerId, EntryId]] = (),
         in_repair: Collection[BookieId] = (),
+        *,
+        settled: bool = False,
     ) -> list[str]:
         """The entries of the final read whose copies on the bookies are missing or wrong, as texts.
 
         Args:
             flipped: copies in which a bit was flipped.
             in_repair: bookies that may have lost any of their entries.
+            settled: whether each entry has to be on its write quorum, as after `settle`, not only on its ack quorum.
         """
         copies = {
             name: stored_copies(machine.disk.environments[cluster.data(name) / FOLDER])
@@ -79,7 +97,9 @@ class LedgerVerdict:
             held = {name: all_.get(ledger, {}) for name, all_ in copies.items()}
             damaged = [(name, entry) for name, at, entry in flipped if at == ledger]
             damaged += [(name, entry) for name in in_repair for entry in life.final if entry not in held[name]]
-            wrong += [f"{life.name} ({ledger}): {text}" for text in check_copies(record, life.final, held, damaged)]
+            needed = record.quorum.write_quorum if settled else record.quorum.ack_quorum
+            found = check_copies(record, life.final, held, damaged, needed=needed)
+            wrong += [f"{life.name} ({ledger}): {text}" for text in found]
         return wrong
 
     async def _until_done(
@@ -94,6 +114,15 @@ class LedgerVerdict:
             except REFUSALS as error:
                 self._simulation.trace.add(f"finisher: {name}: {type(error).__name__}: {error}")
                 await finisher.clock.sleep(RETRY_SECONDS)
+
+    def _finisher(self, client: LedgerClient, names: Sequence[str], quorum: Quorum) -> StormWriter:
+        habits = Habits.draw(random.Random(0))
+        return StormWriter(client, "finisher", self.history, self._simulation.coverage, names, quorum, habits)
+
+    @staticmethod
+    async def _claim(finisher: StormWriter, name: str) -> None:
+        with suppress(LedgerSealed):
+            await finisher.open(lambda: finisher.client.claim(name), writes=True)
 
     async def _make(self, finisher: StormWriter, name: str) -> None:
         try:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from broker_scenario import CLUSTER_SCENARIO, QUOTAS_SCENARIO, SCENARIO
 
-from gnomon.bookie.ids import EntryId
+from gnomon.bookie import record
+from gnomon.bookie.ids import FIRST_ENTRY, EntryId
 from gnomon.bookie.ledgers.appender import Appender
 from gnomon.bookie.ledgers.entry_cache import EntryCache
 from gnomon.bookie.ledgers.recovery import Recovery
@@ -87,6 +88,8 @@ def entry_pinned(patch: pytest.MonkeyPatch) -> None:
 # --- copies at rest ---
 
 copied = COPIES_BUGS.planted
+REPORTS = "tests/bookie/test_missing_report.py"
+STAYS = "test_a_report_stays_while_a_bookie_lacks_an_entry_above_the_last_add_confirmed_that_another_has[told]"
 
 
 @copied("a seal does not report the copies that are missing", breaks="bookie.ledgers.appender 5")
@@ -96,10 +99,42 @@ def seal_without_report(patch: pytest.MonkeyPatch) -> None:
 
 @copied("a claim does not notice that a bookie lacks the newest entries", breaks="bookie.ledgers.claim, complete")
 def lack_unnoticed(patch: pytest.MonkeyPatch) -> None:
-    def never(recovery: Any, bookie: int, last_entry: EntryId, *, has_tail: bool) -> bool:
+    patch.setattr(Recovery, "lacks_entries", lambda recovery, bookie, runs: False)
+
+
+@copied(
+    "a claim looks only for the newest entry of each bookie",
+    breaks="bookie.ledgers.recovery, lacks_entries",
+    found_by=f"{REPORTS}::test_a_claim_reports_a_ledger_of_which_a_bookie_lacks_any_entry[entries within]",
+)
+def lack_within_unnoticed(patch: pytest.MonkeyPatch) -> None:
+    lacks_entries = Recovery.lacks_entries
+
+    def newest(recovery: Any, bookie: int, runs: Any) -> bool:
+        return lacks_entries(recovery, bookie, [(FIRST_ENTRY, last) for _, last in runs[-1:]])
+
+    patch.setattr(Recovery, "lacks_entries", newest)
+
+
+@copied(
+    "a replaced bookie's copies are not reported",
+    breaks="bookie.ledgers.ledger, change_ensemble",
+    found_by=f"{REPORTS}::test_a_change_of_the_ensemble_reports_the_fragment_that_it_closes",
+)
+def replacement_unreported(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(record, "closes_entries", lambda record, first_entry: False)
+
+
+@copied(
+    "a report is settled by the last add confirmed alone",
+    breaks="bookie.repair.repair 7",
+    found_by=f"{REPORTS}::{STAYS}",
+)
+def settled_by_lac(patch: pytest.MonkeyPatch) -> None:
+    async def complete(repair: Any, confirmed: EntryId, newest: EntryId) -> bool:
         return False
 
-    patch.setattr(Recovery, "lacks_entries", never)
+    patch.setattr(LedgerRepair, "lacks_entries", complete)
 
 
 @copied("a report is settled and nothing was copied", breaks="bookie.repair.auditor 3", quick=True)
