@@ -261,7 +261,7 @@ class KafkaServer:
                 "more only of Produce; ask for fewer things at a time"
             )
         if not api.min_version <= version <= api.max_version:
-            self._refuse_version(exchange, frame, header)
+            self._refuse_version(exchange, header)
         elif key == ApiKey.PRODUCE:
             self._produce.handle(exchange, frame, header.body_start)
         elif key == ApiKey.FETCH:
@@ -269,7 +269,7 @@ class KafkaServer:
         else:
             self.requests.handle(api, exchange, frame, header)
 
-    def _refuse_version(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
+    def _refuse_version(self, exchange: Exchange, header: RequestHeader) -> None:
         if header.api_key == ApiKey.API_VERSIONS:  # KIP-511: answered in version 0, whatever the request's version
             exchange.api_version = 0
             body = encode(ClusterHandlers.api_versions_response(ErrorCode.UNSUPPORTED_VERSION), 0)
