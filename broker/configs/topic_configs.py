@@ -36,7 +36,7 @@ _SYNCED = "For syncs in the background; an acknowledgement follows a sync here"
 _NEVER_UNCLEAN = "Whether a stale copy may lead; none ever does, as entries are recovered before anybody appends"
 _ONE_LEVEL = "Level when the broker compresses; it has one of its own"
 _TIERED_ONLY = "For tiered topics only, of which there are none"
-_NO_TIERS = "tiered storage is not built"
+NO_TIERS = "tiered storage is not built"
 NO_REPLICAS = "brokers keep no copies, bookies do: see broker_service.write_quorum"
 
 
@@ -196,9 +196,9 @@ _KEYS = (
         synonym=MIN_COPIES,
     ),
     _kept("preallocate", ConfigType.BOOLEAN, "false", _NO_FILES, any_value, "log.preallocate"),
-    ConfigKey("remote.log.copy.disable", ConfigType.BOOLEAN, "false", "Stop tiering.", only("false", _NO_TIERS)),
-    ConfigKey("remote.log.delete.on.disable", ConfigType.BOOLEAN, "false", "Drop tiers.", only("false", _NO_TIERS)),
-    ConfigKey("remote.storage.enable", ConfigType.BOOLEAN, "false", "Tiered storage.", only("false", _NO_TIERS)),
+    ConfigKey("remote.log.copy.disable", ConfigType.BOOLEAN, "false", "Stop tiering.", only("false", NO_TIERS)),
+    ConfigKey("remote.log.delete.on.disable", ConfigType.BOOLEAN, "false", "Drop tiers.", only("false", NO_TIERS)),
+    ConfigKey("remote.storage.enable", ConfigType.BOOLEAN, "false", "Tiered storage.", only("false", NO_TIERS)),
     ConfigKey(
         "retention.bytes",
         ConfigType.LONG,

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gnomon.broker.configs.config_key import ConfigKey, ConfigType, any_value, at_least
-from gnomon.broker.configs.topic_configs import LONG_MAX, TOPIC_CONFIGS
+from gnomon.broker.configs.topic_configs import LONG_MAX, NO_TIERS, TOPIC_CONFIGS
 
 _THREADS = "one thread serves requests, and one writes to each store"
 _NO_CLEANER = "topics are not compacted"
-_NO_TIERS = "tiered storage is not built"
 _GIB = str(1 << 30)
 
 
@@ -55,14 +54,14 @@ _OWN = (
     _threads("num.network.threads", "3"),
     _threads("num.recovery.threads.per.data.dir", "2"),
     _threads("num.replica.fetchers", "1", "brokers copy nothing from each other"),
-    _unused("remote.fetch.max.wait.ms", ConfigType.INT, "500", _NO_TIERS, at_least(1)),
-    _unused("remote.list.offsets.request.timeout.ms", ConfigType.LONG, "30000", _NO_TIERS, at_least(1)),
-    _unused("remote.log.index.file.cache.total.size.bytes", ConfigType.LONG, _GIB, _NO_TIERS, at_least(1)),
-    _threads("remote.log.manager.copier.thread.pool.size", "10", _NO_TIERS),
-    _unused("remote.log.manager.copy.max.bytes.per.second", ConfigType.LONG, str(LONG_MAX), _NO_TIERS, at_least(1)),
-    _threads("remote.log.manager.expiration.thread.pool.size", "10", _NO_TIERS),
-    _unused("remote.log.manager.fetch.max.bytes.per.second", ConfigType.LONG, str(LONG_MAX), _NO_TIERS, at_least(1)),
-    _threads("remote.log.reader.threads", "10", _NO_TIERS),
+    _unused("remote.fetch.max.wait.ms", ConfigType.INT, "500", NO_TIERS, at_least(1)),
+    _unused("remote.list.offsets.request.timeout.ms", ConfigType.LONG, "30000", NO_TIERS, at_least(1)),
+    _unused("remote.log.index.file.cache.total.size.bytes", ConfigType.LONG, _GIB, NO_TIERS, at_least(1)),
+    _threads("remote.log.manager.copier.thread.pool.size", "10", NO_TIERS),
+    _unused("remote.log.manager.copy.max.bytes.per.second", ConfigType.LONG, str(LONG_MAX), NO_TIERS, at_least(1)),
+    _threads("remote.log.manager.expiration.thread.pool.size", "10", NO_TIERS),
+    _unused("remote.log.manager.fetch.max.bytes.per.second", ConfigType.LONG, str(LONG_MAX), NO_TIERS, at_least(1)),
+    _threads("remote.log.reader.threads", "10", NO_TIERS),
     _unused("transaction.partition.verification.enable", ConfigType.BOOLEAN, "true", "transactions are not built"),
 )
 _WITHOUT_DEFAULT = ("log.flush.interval.ms", "log.roll.jitter.ms")

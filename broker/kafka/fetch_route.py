@@ -27,9 +27,8 @@ from gnomon.broker.topics.topics import Topics
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest, fetch_offset_at
-from gnomon.wire.kafka.frame import CORRELATION_ID_AT, RequestHeader
+from gnomon.wire.kafka.frame import AFTER_CORRELATION_ID, CORRELATION_ID_AT, RequestHeader
 
-AFTER_CORRELATION_ID = CORRELATION_ID_AT + 4
 _OFFSET = Struct(">q")
 
 

@@ -21,6 +21,7 @@ from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID
 from gnomon.wire.kafka.messages.cluster import (
+    NULL_NAMES_SINCE,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -34,7 +35,6 @@ WEIGHT_PER_TURN = 1_500
 TOPIC_WEIGHT = 6
 AUTO_CREATED_MAX = 100
 """Topics that one request creates; its client gets LEADER_NOT_AVAILABLE for the others, and asks again."""
-NULL_NAMES_SINCE = 12
 
 
 class MetadataHandler:

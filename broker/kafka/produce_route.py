@@ -30,7 +30,7 @@ from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.batch import ATTRIBUTES_LOW_AT, COMPRESSION_MASK, TRANSACTIONAL
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.frame import CORRELATION_ID_AT, RequestHeader, encode_unsigned_varint
+from gnomon.wire.kafka.frame import AFTER_CORRELATION_ID, CORRELATION_ID_AT, RequestHeader, encode_unsigned_varint
 from gnomon.wire.kafka.produce import (
     FLEXIBLE_FROM,
     LOG_START_FROM,
@@ -42,7 +42,6 @@ from gnomon.wire.kafka.produce import (
 )
 
 ACKS_ALL = -1
-AFTER_CORRELATION_ID = CORRELATION_ID_AT + 4
 _NO_TAGS = bytes(3)
 """The empty tags at the ends of partition, topic and request, from version 9 on."""
 _INT32 = Struct(">i")

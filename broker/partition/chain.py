@@ -20,6 +20,7 @@ from contextlib import suppress
 
 from gnomon.bookie.errors import DigestMismatch, LedgerFenced
 from gnomon.bookie.ledgers.catalog import (
+    SINGLE,
     Bookies,
     EntryCache,
     EntryId,
@@ -49,8 +50,6 @@ from gnomon.log.segment_record import (
     segment_name,
 )
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, Operation, Put, Revision
-
-SINGLE = Quorum()
 
 
 class Chain:

@@ -23,6 +23,7 @@ from gnomon.wire.kafka.primitives import (
 
 CORRELATION_ID_AT: Final = 4
 """Position of the four-byte correlation id in a request."""
+AFTER_CORRELATION_ID: Final = CORRELATION_ID_AT + 4
 HEADER_TAGS_MAX: Final = 100
 """Tagged fields of a request header; Kafka has defined none so far."""
 _REQUEST_HEADER: Final = Struct(">hhih")

@@ -14,7 +14,7 @@ from gnomon.broker.kafka.guards.topic_ids import TopicIds
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID, ProtocolMessage
-from gnomon.wire.kafka.messages.cluster import MetadataResponseTopic
+from gnomon.wire.kafka.messages.cluster import NULL_NAMES_SINCE, MetadataResponseTopic
 from gnomon.wire.kafka.messages.configs import (
     AlterConfigsResourceResponse,
     DescribeConfigsResult,
@@ -52,7 +52,6 @@ TOPIC_OPERATIONS = (
 DELETE_BY_ID_SINCE = 6
 CONFIGS_SINCE = 5
 """CreateTopics answers with the topic's configs from this version on."""
-NULL_NAMES_SINCE = 12
 _CONFIG_RESOURCES: dict[int, Callable[[str], Resource]] = {2: topic, 32: group}
 """Kafka's types of config resources; every other one belongs to the cluster."""
 

@@ -17,7 +17,7 @@ from typing import Literal
 import trio
 
 from gnomon.client.client import NativeClient, connect
-from gnomon.client.errors import ConsumerClosed, NoSuchTopic, RecordsMissed, Retriable, SubscriptionTaken
+from gnomon.client.errors import ConsumerClosed, RecordsMissed
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT
 from gnomon.testing.storms.kafka.log_checker import LogHistory
@@ -26,6 +26,7 @@ from gnomon.testing.storms.kafka.storm_clients import ask_until, create_topic
 from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.testing.storms.shadows.shadow_clients import cast_shadow
 from gnomon.testing.storms.subscriptions.quota_truth import STORED_SECONDS, QuotaTruth
+from gnomon.testing.storms.subscriptions.seek_clients import AWAY
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.produce import (
     PartitionProduceData,
@@ -62,7 +63,6 @@ CONFIGS: dict[Policy, dict[str, str]] = {
     "drop-oldest": {"retention.ms": "-1", "gnomon.backlog.quota.policy": "drop-oldest"},
     "retention": {"retention.ms": str(RETENTION_SECONDS * 1000), "segment.ms": "1000"},
 }
-AWAY = (NoSuchTopic, SubscriptionTaken, Retriable, Unreachable)
 _NAMED = re.compile(r"of topic '([^']+)'")
 
 

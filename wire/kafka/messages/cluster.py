@@ -18,6 +18,9 @@ from gnomon.wire.kafka.schema import (
     uuid,
 )
 
+NULL_NAMES_SINCE = 12
+"""The first version of Metadata whose answer has no name, instead of an empty one, for a topic id that no topic has."""
+
 
 class SaslHandshakeRequest(ProtocolMessage, key=17, versions=(0, 1)):
     """Names the mechanism that a client wants to authenticate with."""
