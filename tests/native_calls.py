@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -15,10 +16,18 @@ from gnomon.client.errors import ERRORS
 from gnomon.client.protocol import SERVICE
 from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.world import Listener
-from gnomon.testing.storms.kafka.embedded_broker import HOST, NATIVE_PORT, BrokerClient, EmbeddedBroker
+from gnomon.testing.storms.kafka.embedded_broker import (
+    HOST,
+    NATIVE_PORT,
+    BrokerClient,
+    EmbeddedBroker,
+    simulate_broker,
+)
 from gnomon.wire.kafka.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from gnomon.wire.kafka.records import Record, build_batch
 
+SELDOM = {"log.retention.check.interval.ms": "100000000"}
+"""Retention runs only when a test asks for it."""
 FLUSHED_SECONDS = 1.5
 """After this time a broker has stored the acknowledgements that it received."""
 
@@ -45,6 +54,29 @@ async def delete_records(client: BrokerClient, before: int) -> None:
 async def native(broker: EmbeddedBroker) -> AsyncIterator[NativeClient]:
     async with connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world) as client:
         yield client
+
+
+def play(
+    scenario: Callable[[EmbeddedBroker, BrokerClient, NativeClient], Awaitable[None]],
+    kafka: Mapping[str, str] = SELDOM,
+    **settings: Any,
+) -> None:
+    """Runs a scenario with a broker, a client of each kind, and settings as for `simulate_broker`."""
+
+    async def run(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        async with native(broker) as subscriber:
+            await scenario(broker, client, subscriber)
+
+    simulate_broker(run, kafka=kafka, **settings)
+
+
+def start_of(broker: EmbeddedBroker) -> int:
+    """The start of the log of `orders`, whose partition is open."""
+    node = broker.serving.broker
+    log = node.partitions.use(node.topics.find("orders"), 0).log
+    assert log is not None
+    return log.start_offset
 
 
 @asynccontextmanager

@@ -48,3 +48,10 @@ def put_copy(store: EntryStore, entry: int, written_by: int, session: int) -> li
     answers: list[Any] = []
     store.put_copies(LEDGER, SessionId(session), [(EntryId(entry), value)], lambda _, error: answers.append(error))
     return answers
+
+
+def stored_entries(environment: Any) -> int:
+    """The number of entries on the disk of a bookie."""
+    with environment.environment.begin(db=environment.databases[ENTRIES]) as transaction:
+        entries: int = transaction.stat()["entries"]
+        return entries

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 from ledger_house import House, Run
+from store_calls import stored_entries
 from turns import turns_during
 
 from gnomon.bookie.entry import encode_entry
@@ -14,7 +15,6 @@ from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledgers.catalog import delete_ledgers
 from gnomon.bookie.local_bookie import LocalBookie
 from gnomon.bookie.record import ledger_key
-from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.garbage import GarbageCollector
 from gnomon.metadata.client import MetadataUnavailable, Revision
 
@@ -31,12 +31,6 @@ TRUST = Trusting()
 
 def collector_of(house: House) -> GarbageCollector:
     return GarbageCollector(house.store, house.metadata, TRUST, house.clock, interval_seconds=60)
-
-
-def stored_entries(environment: Any) -> int:
-    with environment.environment.begin(db=environment.databases[ENTRIES]) as transaction:
-        entries: int = transaction.stat()["entries"]
-        return entries
 
 
 def test_entries_of_deleted_ledgers_and_shrunk_entries_are_removed(run: Run) -> None:

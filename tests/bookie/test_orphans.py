@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from store_calls import LEDGER, add, fence, put_copy, read
+from store_calls import LEDGER, add, fence, put_copy, read, stored_entries
 
 from gnomon.bookie.bookie import FenceResult
 from gnomon.bookie.errors import Fenced, NoSuchEntry
 from gnomon.bookie.ids import EntryId, LedgerId, SessionId
 from gnomon.bookie.storage import removal
-from gnomon.bookie.storage.entry_store import ENTRIES, STATES, EntryStore
+from gnomon.bookie.storage.entry_store import STATES, EntryStore
 
 BOUNDS = [(EntryId(0), SessionId(1)), (EntryId(10), SessionId(2))]
 """The bounds of a claim that found the end of the ledger at entry 9."""
@@ -32,12 +32,6 @@ async def begin_searching(store: EntryStore, manual: Any, nursery: trio.Nursery)
     await trio.testing.wait_all_tasks_blocked()
 
 
-def entries_left(environment: Any) -> int:
-    with environment.environment.begin(db=environment.databases[ENTRIES]) as transaction:
-        entries: int = transaction.stat()["entries"]
-        return entries
-
-
 def test_a_search_for_orphans_lets_adds_through_and_fences_return_its_bound_after_its_end(
     manual: Any, clock: Any
 ) -> None:  # invariant 8
@@ -46,7 +40,7 @@ def test_a_search_for_orphans_lets_adds_through_and_fences_return_its_bound_afte
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             await begin_searching(store, manual, nursery)
-            assert entries_left(manual) == 1_500
+            assert stored_entries(manual) == 1_500
             own, other = add(store, 10, session=2), add(store, 0, ledger=LedgerId(6))
             told = fence(store, 2)
             manual.flush(3)  # the third chunk, the waiting adds, and the fence
@@ -57,7 +51,7 @@ def test_a_search_for_orphans_lets_adds_through_and_fences_return_its_bound_afte
             while nursery.child_tasks:
                 await trio.testing.wait_all_tasks_blocked()
                 manual.flush()
-        assert entries_left(manual) == 10 + 1 + 1
+        assert stored_entries(manual) == 10 + 1 + 1
         assert read(store, 10, minimum=2) == b"x"
         told = fence(store, 2)
         manual.flush()
@@ -78,7 +72,7 @@ def test_a_search_for_orphans_refuses_copies_that_its_bounds_exclude(manual: Any
                 await trio.testing.wait_all_tasks_blocked()
         assert [type(answer[0]) for answer in (behind, before)] == [Fenced, Fenced]
         assert below == [None]
-        assert entries_left(manual) == 10
+        assert stored_entries(manual) == 10
 
     trio.run(main)
 
@@ -126,16 +120,16 @@ def test_a_search_for_orphans_stops_when_its_session_is_fenced_or_the_ledger_is_
         if ended_by == "deletion":
             await store.delete(LEDGER)
             await store.remove(LEDGER)
-            assert entries_left(manual) == 0
+            assert stored_entries(manual) == 0
             with manual.read() as transaction:
                 assert removal.read_bound(transaction, manual.databases[STATES], LEDGER) == (0, 0)
         else:
-            assert entries_left(manual) == 500
+            assert stored_entries(manual) == 500
             told = fence(store, 3)
             await store.begin_session(LEDGER, SessionId(3), [*BOUNDS, (EntryId(10), SessionId(3))])
             assert told[0][0] is not None
             assert told[0][0].bound == 0
-            assert entries_left(manual) == 10
+            assert stored_entries(manual) == 10
 
     trio.run(main)
 
@@ -165,7 +159,7 @@ def test_the_next_session_repeats_a_search_for_orphans_that_a_crash_ended(
         with pytest.raises(NoSuchEntry):
             read(store, 10, minimum=2)
         await store.begin_session(LEDGER, SessionId(3), [*BOUNDS, (EntryId(10), SessionId(3))])
-        assert entries_left(reopened) == 10
+        assert stored_entries(reopened) == 10
         told = fence(store, 3)
         await trio.testing.wait_all_tasks_blocked()
         assert told[0][0] is not None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
-from native_calls import FLUSHED_SECONDS, delete_records, native, read, values
+from native_calls import FLUSHED_SECONDS, SELDOM, delete_records, play, read, start_of, values
 
 from gnomon.broker.retention.backlog import LOOK_SECONDS
 from gnomon.broker.retention.backlog_size import Stretch, bytes_from, offset_for_bytes
@@ -18,7 +16,7 @@ from gnomon.log.subscription_keys import reader_key, subscriptions_prefix
 from gnomon.metadata.client import Put
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
-from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
 from gnomon.testing.storms.kafka.storm_clients import create_topic
 from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
@@ -27,7 +25,6 @@ from gnomon.wire.kafka.messages.produce import PartitionProduceResponse
 from gnomon.wire.kafka.records import Record, build_batch
 
 LOOKED_SECONDS = LOOK_SECONDS + 1
-SELDOM = {"log.retention.check.interval.ms": "100000000"}
 BATCH_BYTES = 1080
 """The largest size of a batch of `produce`."""
 DROP = {"gnomon.backlog.quota.policy": "drop-oldest"}
@@ -60,22 +57,6 @@ async def missed(consumer: Consumer) -> tuple[int, int]:
     with pytest.raises(RecordsMissed) as told:
         await consumer.receive()
     return told.value.first, told.value.end
-
-
-def start_of(broker: EmbeddedBroker) -> int:
-    node = broker.serving.broker
-    log = node.partitions.use(node.topics.find("orders"), 0).log
-    assert log is not None
-    return log.start_offset
-
-
-def play(scenario: Callable[[EmbeddedBroker, BrokerClient, NativeClient], Awaitable[None]]) -> None:
-    async def run(broker: EmbeddedBroker) -> None:
-        client = await broker.connect()
-        async with native(broker) as subscriber:
-            await scenario(broker, client, subscriber)
-
-    simulate_broker(run, kafka=SELDOM)
 
 
 # --- measuring ----------------------------------------------------------------------------------------------------

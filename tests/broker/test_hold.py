@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from native_calls import native, read
+from native_calls import SELDOM, native, play, read
 
 from gnomon.broker.subscriptions.positions.hold import read_hold
 from gnomon.broker.topics.cast import SHADOW_SOURCE
@@ -24,7 +24,6 @@ from gnomon.testing.storms.kafka.storm_clients import create_topic
 from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.wire.kafka.records import Record, build_batch
 
-SELDOM = {"log.retention.check.interval.ms": "100000000"}
 ONE_RECORD_A_SEGMENT = {"segment.bytes": "14", "retention.bytes": "0", "retention.ms": "-1"}
 
 
@@ -49,15 +48,6 @@ async def trimmed(broker: EmbeddedBroker) -> int:
     log = await node.partitions.use(topic, 0).opened()
     assert log is not None
     return log.start_offset
-
-
-def play(scenario: Callable[[EmbeddedBroker, BrokerClient, NativeClient], Awaitable[None]], **settings: Any) -> None:
-    async def run(broker: EmbeddedBroker) -> None:
-        client = await broker.connect()
-        async with native(broker) as subscriber:
-            await scenario(broker, client, subscriber)
-
-    simulate_broker(run, kafka=SELDOM, **settings)
 
 
 async def cast(client: BrokerClient, name: str = "copy") -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
-from native_calls import native, read
+from native_calls import play as play_seldom
+from native_calls import read, start_of
 
 from gnomon.bookie.errors import NotEnoughBookies
 from gnomon.broker.retention.backlog import LOOK_SECONDS
@@ -21,7 +23,7 @@ from gnomon.client.errors import RecordsMissed
 from gnomon.runtime.settings.settings import SubscriptionsSettings
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
-from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
 from gnomon.testing.storms.kafka.storm_clients import create_topic
 from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
@@ -54,13 +56,7 @@ def positions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return str(request.param)
 
 
-def play(scenario: Scenario) -> None:
-    async def run(broker: EmbeddedBroker) -> None:
-        client = await broker.connect()
-        async with native(broker) as subscriber:
-            await scenario(broker, client, subscriber)
-
-    simulate_broker(run, kafka={"log.retention.check.interval.ms": "1000"})
+play = partial(play_seldom, kafka={"log.retention.check.interval.ms": "1000"})
 
 
 async def orders(client: BrokerClient, configs: dict[str, str]) -> None:
@@ -77,13 +73,6 @@ async def produce(client: BrokerClient, number: int) -> PartitionProduceResponse
 async def more(client: BrokerClient, first: int, count: int) -> None:
     for number in range(first, first + count):
         assert (await produce(client, number)).error_code == 0
-
-
-def start_of(broker: EmbeddedBroker) -> int:
-    node = broker.serving.broker
-    log = node.partitions.use(node.topics.find("orders"), 0).log
-    assert log is not None
-    return log.start_offset
 
 
 topics = pytest.mark.parametrize("topic", ["orders", "copy"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from native_calls import SELDOM
+
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.records import Record, build_batch
 
 RETENTION_SECONDS = 60
-SELDOM = {"log.retention.check.interval.ms": "100000000"}
 
 
 async def _filled(broker: EmbeddedBroker, partitions: int, at: int) -> BrokerClient:
