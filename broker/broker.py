@@ -105,7 +105,7 @@ class Broker:
         """The trims of the logs of groups."""
         self.refused = RefusedBatches()
         """Batches that were sent to partitions which this broker does not lead."""
-        self.placement = Placement(membership)
+        self.placement = Placement(membership, lambda topic: self.topics.image.get_by_id(topic.id) is not None)
         self._make_topics(clock, fewer_copies=limits.acknowledge_with_fewer_copies)
         self._make_partitions(world, membership, policy)
         self.topics.watch(ended=lambda topic, shadows: self.placement.forget(topic))

@@ -3,6 +3,7 @@
 1. As long as a broker's lease may have ended, the broker answers as if it led nothing. Appends are an exception: the
    bookies refuse those of a replaced leader.
 2. An answer to a client always names at least one broker.
+3. Leaders are remembered only of topics that exist. A request that waits may hold a topic that was deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ class Advertised(NamedTuple):
 class Placement:
     """The leaders of all partitions, computed from the brokers of a membership."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, exists: Callable[[Topic], bool]) -> None:
+        """Leads nothing before the membership says so.
+
+        Args:
+            exists: whether this broker's image has a topic.
+        """
+        self._exists = exists
         self.node_id = membership.me.id
         self.leadership = membership.leadership
         self.lease_lives = membership.lives
@@ -51,11 +58,17 @@ class Placement:
 
     def leader(self, topic: Topic, index: int) -> int:
         """The broker that leads a partition, as far as this one knows."""
-        return self.leadership.leader(topic.ranked_as, index, topic.place)
+        leader = self.leadership.leader(topic.ranked_as, index, topic.place)
+        if not self._exists(topic):
+            self.forget(topic)
+        return leader
 
     def leaders(self, topic: Topic, partitions: int) -> Sequence[int]:
         """The leaders of a topic's first partitions, by number."""
-        return self.leadership.leaders(topic.ranked_as, partitions, topic.place)
+        leaders = self.leadership.leaders(topic.ranked_as, partitions, topic.place)
+        if not self._exists(topic):
+            self.forget(topic)
+        return leaders
 
     def leads(self, topic: Topic, index: int) -> bool:
         """Whether this broker leads a partition, as far as it knows."""
