@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from thresholds import SLOW_DROPS, THRESHOLDS, Threshold, lower_thresholds
+from thresholds import lower_thresholds
 
 from gnomon.broker.coordination import hosted_machine
 from gnomon.broker.native import subscription_methods
@@ -116,7 +116,6 @@ def slice_subscriptions(simulation: Simulation, patch: pytest.MonkeyPatch) -> No
 async def run(
     simulation: Simulation,
     scenario: Scenario = CLIENTS,
-    lowered: Sequence[Threshold] = THRESHOLDS,
     unjudged: Collection[str] = (),
 ) -> int:
     """Runs a scenario with limits that the few hundred records of a seed reach (see also `thresholds`).
@@ -132,7 +131,7 @@ async def run(
         patch.setattr(hosted_machine, "SNAPSHOT_BYTES_MIN", 500)
         patch.setattr(subscription_methods, "ATTACHED_AT_ONCE", 1)
         slice_subscriptions(simulation, patch)
-        lower_thresholds(simulation.random("thresholds"), patch, lowered)
+        lower_thresholds(simulation.random("thresholds"), patch)
         result = await scenario(simulation)
         await rest.judge(without=unjudged)
         return result
@@ -239,8 +238,7 @@ async def run_quotas(simulation: Simulation, scenario: Scenario) -> int:
     with position_checker(simulation), pytest.MonkeyPatch.context() as patch:
         patch.setattr(stores, "subscriptions_store", opened)
         patch.setattr(backlog, "LOOK_SECONDS", LOOK_SECONDS)
-        # The judge knows how old a measurement can be when records are dropped for it: slow drops are out of its reach.
-        return await run(simulation, scenario, lowered=[each for each in THRESHOLDS if each.module not in SLOW_DROPS])
+        return await run(simulation, scenario)
 
 
 QUOTAS_SCENARIO = partial(run_quotas, scenario=replace(CLUSTER, clients=QUOTAS))

@@ -6,7 +6,6 @@ one where the metadata keeps hardly any history. Half of the thresholds keep the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 from types import ModuleType
 from typing import NamedTuple
@@ -75,11 +74,9 @@ THRESHOLDS = tuple(
         (claim, "LOOK_ENTRIES_MAX", (0, 3)),
     )
 )
-SLOW_DROPS = (claim, copies, ledgers, trim)
-"""With low values here, dropping many segments takes seconds."""
 
 
-def lower_thresholds(stream: Random, patch: pytest.MonkeyPatch, thresholds: Sequence[Threshold]) -> None:
+def lower_thresholds(stream: Random, patch: pytest.MonkeyPatch) -> None:
     """Draws each threshold: the value of production, or a low one."""
-    for module, name, low in thresholds:
+    for module, name, low in THRESHOLDS:
         patch.setattr(module, name, stream.choice((getattr(module, name),) * len(low) + low))

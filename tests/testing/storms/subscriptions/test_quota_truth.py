@@ -61,9 +61,16 @@ def test_records_are_dropped_only_for_a_backlog() -> None:
     judge.starts(0, 40, 50.0)
     judge.starts(30, 40, 60.0)
     idle = truth(31)
-    idle.starts(0, 50, 50.0)
+    idle.starts(0, 31 + QUOTA, 50.0)
     with pytest.raises(AssertionError, match="records below 31 were dropped; acknowledged below"):
-        idle.starts(31, 50, 60.0)
+        idle.starts(31, 31 + QUOTA, 60.0)
+
+
+def test_the_first_steps_of_a_drop_may_drop_records_that_all_have_read() -> None:
+    judge = truth(20)
+    judge.starts(0, 20 + QUOTA + 1, 50.0)
+    judge.starts(5, 20 + QUOTA + 1, 60.0)
+    judge.starts(21, 20 + QUOTA + 1, 60.5)
 
 
 def test_records_within_the_quota_are_not_dropped() -> None:
