@@ -17,7 +17,11 @@ GOES_ON = 3
 
 
 def swept(
-    scenario: Callable[[Simulation], Awaitable[object]], usual: int, part: float = 1.0, reaches: Collection[str] = ()
+    scenario: Callable[[Simulation], Awaitable[object]],
+    usual: int,
+    part: float = 1.0,
+    reaches: Collection[str] = (),
+    often: Collection[str] = (),
 ) -> SweepResult:
     """Sweeps over `usual` seeds, or the number in the environment, and prints a summary.
 
@@ -25,9 +29,10 @@ def swept(
         part: the share of the number in the environment that this sweep takes; narrower sweeps take fewer seeds.
         reaches: counters. Without a number in the environment, further seeds follow until each is reached, up to
             GOES_ON times `usual`.
+        often: counters that reach a quarter of the number of seeds; further seeds follow as for `reaches`.
 
     Raises:
-        AssertionError: a counter of `reaches` is zero.
+        AssertionError: a counter of `reaches` is zero, or one of `often` is too low.
         Exception: as `sweep`.
     """
     pickle.dumps(scenario)  # a scenario that cannot be sent to other processes also fails with one process
@@ -42,7 +47,12 @@ def swept(
         task = bar.add_task("", total=count)
         seeds = range(first, first + count)
         result = sweep(scenario, seeds, processes=processes, after_each=lambda: bar.advance(task))
-    while asked is None and result.seeds < GOES_ON * usual and not all(map(result.coverage.counts.get, reaches)):
+
+    def reached() -> bool:
+        counts = result.coverage.counts
+        return all(map(counts.get, reaches)) and all(counts[each] >= _quarter(result) for each in often)
+
+    while asked is None and result.seeds < GOES_ON * usual and not reached():
         result.add(sweep(scenario, [first + result.seeds]))
     last, hours = first + result.seeds - 1, result.virtual_seconds / 3600
     largest = "".join(f", {name} {value:.3f} s" for name, value in sorted(result.coverage.largest.items()))
@@ -51,4 +61,9 @@ def swept(
         + (f"; at most{largest[1:]}" if largest else "")
     )
     result.coverage.assert_all_counted(reaches)
+    result.coverage.assert_all_counted(often, at_least=_quarter(result))
     return result
+
+
+def _quarter(result: SweepResult) -> int:
+    return max(1, result.seeds // 4)

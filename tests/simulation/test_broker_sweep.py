@@ -26,8 +26,7 @@ BRANCHES = (
 
 
 def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
-    result = swept(SCENARIO, 20, reaches=[fault.counter for fault in Fault])
-    result.coverage.assert_all_counted(BRANCHES, at_least=max(1, result.seeds // 4))
+    swept(SCENARIO, 20, reaches=[fault.counter for fault in Fault], often=BRANCHES)
 
 
 def test_no_seed_deletes_the_offset_of_a_topic_that_a_member_reads_or_keeps_one_of_an_unread_topic() -> None:
