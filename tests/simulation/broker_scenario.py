@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -113,14 +113,8 @@ def slice_subscriptions(simulation: Simulation, patch: pytest.MonkeyPatch) -> No
         patch.setattr(module, "RUNS_MAX", 2)
 
 
-async def run(
-    simulation: Simulation,
-    scenario: Scenario = CLIENTS,
-    unjudged: Collection[str] = (),
-) -> int:
+async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
     """Runs a scenario with limits that the few hundred records of a seed reach (see also `thresholds`).
-
-    `unjudged` names judges that are left out (`Rest.judge`).
 
     Producers and machines write snapshots, segments get too long, consumers are attached one by one, and batches are
     delivered a few records at a time. Then the state at rest is judged.
@@ -133,7 +127,7 @@ async def run(
         slice_subscriptions(simulation, patch)
         lower_thresholds(simulation.random("thresholds"), patch)
         result = await scenario(simulation)
-        await rest.judge(without=unjudged)
+        await rest.judge()
         return result
 
 

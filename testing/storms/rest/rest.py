@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -73,11 +73,8 @@ class Rest:
         self._simulation = simulation
         self._roll = roll
 
-    async def judge(self, without: Collection[str] = ()) -> None:
+    async def judge(self) -> None:
         """Brings the nodes to rest, and judges them.
-
-        Args:
-            without: "copies" or "state", judges that are left out.
 
         Raises:
             AssertionError: with all findings.
@@ -86,12 +83,10 @@ class Rest:
             if name not in self._roll.machines:
                 machine.kill()
         await self._janitor(_open_partitions, "partitions were not opened")
-        if "copies" not in without:
-            await self._none_within(COPIES_SECONDS, self._copies, "copies")
+        await self._none_within(COPIES_SECONDS, self._copies, "copies")
         await Drill(self._simulation, self._roll).judge()
         await self._janitor(_delete_topics_and_groups, "topics and groups were not deleted")
-        if "state" not in without:
-            await self._none_within(REST_SECONDS, self._findings, "state at rest")
+        await self._none_within(REST_SECONDS, self._findings, "state at rest")
 
     async def _none_within(self, seconds: float, look: Callable[[], Iterator[StateFinding]], what: str) -> None:
         """Looks until no finding is left that every look had."""
