@@ -23,15 +23,15 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequen
 from itertools import pairwise
 
 from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bookie, Bookies, known_bookie
-from gnomon.bookie.errors import EntryShrunk, Fenced
+from gnomon.bookie.errors import EntryShrunk, Fenced, LedgerError
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers.copies import BATCH_BYTES_MAX, read_run
 from gnomon.bookie.ledgers.held_record import replace_record
-from gnomon.bookie.ledgers.lac import ask_confirmed, ask_stored
+from gnomon.bookie.ledgers.lac import ask_confirmed
 from gnomon.bookie.placement import place
 from gnomon.bookie.record import Fragment, decode_record, replace_bookie
 from gnomon.metadata.client import Compare, KeyValue, Metadata
-from gnomon.runtime.world import Clock
+from gnomon.runtime.world import Clock, WorldError
 
 
 class Throttle:
@@ -183,10 +183,20 @@ class LedgerRepair:
         return [(fragment, heard)]
 
     async def _newest_entry(self) -> EntryId | None:
-        """The newest entry that a bookie of the open fragment has; None if one of its bookies did not answer."""
+        """The newest entry that a bookie of the open fragment has; None if one of its bookies did not answer.
+
+        Each bookie is asked once: a busy writer adds entries faster than they are found.
+        """
+        newest = self.record.last_entry
         for fragment, confirmed in await self._open_fragment():
-            return await ask_stored(self._bookies, self.id, fragment, confirmed)
-        return self.record.last_entry
+            newest, first, last = confirmed, EntryId(confirmed + 1), EntryId(confirmed + PRESENT_ENTRIES_MAX)
+            for name in fragment.bookies:
+                try:
+                    runs = await known_bookie(self._bookies, name).present(self.id, first, last, fragment.session)
+                except (LedgerError, WorldError):
+                    return None
+                newest = max([newest, *(end for _, end in runs)])
+        return newest
 
     async def lacks_entries(self, confirmed: EntryId, newest: EntryId) -> bool:
         """Whether a bookie of the open fragment lacks one of the entries after `confirmed` up to `newest`."""

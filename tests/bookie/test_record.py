@@ -14,6 +14,7 @@ from gnomon.bookie.record import (
     Quorum,
     change_ensemble,
     claim,
+    closes_entries,
     decode_record,
     ledger_key,
     password_fits,
@@ -134,6 +135,13 @@ def test_an_entry_is_on_the_bookies_from_its_number_on_around_the_ensemble() -> 
         (3, 0, 1),
         (0, 1, 2),
     ]
+
+
+def test_a_change_of_the_ensemble_above_the_first_entry_of_the_last_fragment_closes_entries() -> None:
+    record = change_ensemble(record_of(), EntryId(5), (BookieId("other"),))
+    assert not closes_entries(record, EntryId(5))
+    assert closes_entries(record, EntryId(6))
+    assert not closes_entries(shrink(record, EntryId(9), 0), EntryId(9)), "all were shrunk away"
 
 
 def test_a_bookie_lacks_the_entries_of_its_write_sets_that_are_in_none_of_its_runs() -> None:

@@ -15,6 +15,7 @@ from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.storm_clients import one_of
 from gnomon.testing.storms.kafka.wire_client import WireCluster
+from gnomon.testing.storms.rest.rest import judged_at_rest
 from gnomon.testing.storms.subscriptions.cancelled_calls import cancel_calls
 from gnomon.testing.storms.subscriptions.churn_clients import churn_subscription
 from gnomon.testing.storms.subscriptions.seek_clients import seek_and_read
@@ -70,25 +71,30 @@ CUT_OFF = "calls/cut off"
 
 
 async def cancelled_calls(simulation: Simulation) -> int:
-    """Cancels calls of a native client at drawn steps, on one broker or two; there are no other faults."""
+    """Cancels calls of a native client at drawn steps, on one broker or two, and judges the state at rest.
+
+    There are no other faults.
+    """
     stream = simulation.random("cancelled")
     nodes: dict[str, Node] = {"broker": broker}
     bootstrap = CLIENTS.bootstrap
     if stream.random() < 0.5:
         cluster = BrokerCluster(simulation, brokers=2, kafka=KAFKA)
         nodes, bootstrap = cluster.nodes(), cluster.bootstrap
-    for name, node in nodes.items():
-        simulation.machine(name).start(node)
     shadow = stream.random() < 0.5
 
     async def client(world: SimulatedWorld) -> None:
         cut = await cancel_calls(WireCluster(world, bootstrap, "client"), CALLS_CANCELLED, shadow=shadow)
         simulation.coverage.count(CUT_OFF, cut)
 
-    machine = simulation.machine("client")
-    machine.start(client)
-    assert machine.process is not None
-    await machine.process.ended.wait()
+    with judged_at_rest(simulation) as rest:
+        for name, node in nodes.items():
+            simulation.machine(name).start(node)
+        machine = simulation.machine("client")
+        machine.start(client)
+        assert machine.process is not None
+        await machine.process.ended.wait()
+        await rest.judge()
     return 0
 
 

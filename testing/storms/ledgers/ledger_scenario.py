@@ -96,6 +96,7 @@ class LedgerScenario:
         quorum, bookies: replace the values that each seed draws.
         habits: the writers' habits; replace those that each seed draws.
         mix: the mix of faults; replaces the one that each seed draws.
+        audit: the settings of auditors in the half of the seeds that draws none.
         isolated: the share of seeds in which bookies are isolated until they are replaced (`Isolation`). Those seeds
             draw quorum, bookies, habits and mix in a way of their own, so it has to be 0 if one of them is given.
         older: the share of seeds in which disks are replaced by older copies of themselves (`OlderCopies`).
@@ -110,6 +111,7 @@ class LedgerScenario:
     bookies: int | None = None
     habits: Habits | None = None
     mix: FaultMix | None = None
+    audit: AuditSettings | None = None
     isolated: float = 0.2
     older: float = 0.5
 
@@ -174,7 +176,7 @@ class _LedgerRun:
         )
         simulation.trace.add(f"{bookies} bookies, {tuple(quorum)}, {len(names)} ledgers")
         auditing = simulation.random("audit")
-        audit = AuditSettings(auditing.choice([2.0, 10.0]), 1.0, 2.0) if auditing.random() < 0.5 else None
+        audit = AuditSettings(auditing.choice([2.0, 10.0]), 1.0, 2.0) if auditing.random() < 0.5 else scenario.audit
         lease_seconds = stream.choice([1.0, 3.0, 6.0])
         if self.isolates:
             audit, lease_seconds = AUDIT, LEASE_SECONDS

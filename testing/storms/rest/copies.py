@@ -5,9 +5,6 @@
 2. An entry is known to be confirmed by the record of its ledger, by the entries that were written after it, and by the
    explicit last add confirmed that a bookie remembers.
 
-3. A position segment whose writer died is claimed with the next position that is stored in it, and only then does the
-   auditor learn of adds that were under way to a bookie. Such a ledger has at least its ack quorum.
-
 During a storm an ack quorum is enough: clients see no difference, until the next bookies fail.
 """
 
@@ -36,9 +33,7 @@ def audit_copies(stores: Sequence[StoreOnDuty], facts: Facts) -> Iterator[StateF
         end = max(_confirmed(record, held), *explicit)
         entries = _payloads(record, held, end)
         damaged = [(name, EntryId(entry)) for name, at, entry in flipped if at == ledger]
-        quorum = record.quorum
-        needed = quorum.ack_quorum if ledger in facts.position_segments else quorum.write_quorum
-        wrong = check_copies(record, entries, held, damaged, needed=needed)
+        wrong = check_copies(record, entries, held, damaged, needed=record.quorum.write_quorum)
         for entry in range(record.start_entry, end + 1):
             if entry not in entries:
                 wrong.append(f"no bookie has confirmed entry {entry}")

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from gnomon.bookie.ids import LedgerId
-from gnomon.bookie.record import LEDGERS, LedgerRecord, decode_record, ledger_key
-from gnomon.log.subscription_keys import SUBSCRIPTIONS
+from gnomon.bookie.record import LEDGERS, LedgerRecord, decode_record
 from gnomon.log.topic import TOPICS_PREFIX, Topic
 from gnomon.metadata.state import State
 
@@ -29,8 +28,6 @@ class Facts:
     ledgers: Mapping[LedgerId, LedgerRecord]
     brokers: int
     bookies: int
-    position_segments: frozenset[LedgerId]
-    """The ledgers that hold positions of subscriptions."""
 
     @property
     def partitions(self) -> int:
@@ -43,6 +40,4 @@ class Facts:
         topics = {topic.id: topic for topic in map(Topic.decode, state.range(TOPICS_PREFIX).items)}
         items = state.range(LEDGERS).items
         ledgers = {LedgerId(item.create_revision): decode_record(item.value) for item in items}
-        positions = ledger_key(SUBSCRIPTIONS)
-        segments = frozenset(LedgerId(item.create_revision) for item in items if item.key.startswith(positions))
-        return cls(topics, ledgers, brokers, bookies, segments)
+        return cls(topics, ledgers, brokers, bookies)
