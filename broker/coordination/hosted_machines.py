@@ -3,7 +3,8 @@
 1. A machine is loaded when its first request arrives. If `loads_unasked` is set, the machines of all partitions that
    this broker leads, and that were ever written to, are also loaded at the start and at each change of leaders.
 2. A broker takes requests for a machine only while it leads the machine's partition and its lease certainly lives.
-3. Machines of partitions that other brokers lead are released when the leaders change.
+3. Machines of partitions that other brokers lead are released when the leaders change. So are those of a deleted topic,
+   if the tenant calls `leaders_changed` then: nobody leads its partitions.
 4. All tasks end when `run` ends.
 """
 

@@ -127,6 +127,21 @@ def test_a_machine_that_appends_at_each_load_pauses_while_its_log_refuses_append
     serve(scenario, loads_unasked=True)
 
 
+def test_a_machine_whose_topic_was_deleted_is_not_loaded_again():
+    async def scenario(broker):
+        broker.log.records = list(STORED)
+        broker.log.unreadable = LogUnavailable("the topic was deleted")
+        await broker.start()
+        await trio.sleep(10.5)
+        assert broker.log.reads == 11
+        broker.leads = False  # nobody leads a deleted topic
+        broker.machines.leaders_changed()
+        await trio.sleep(60)
+        assert broker.log.reads == 11
+
+    serve(scenario, loads_unasked=True)
+
+
 def test_the_search_for_used_partitions_is_retried_after_a_failure(monkeypatch):
     async def scenario(broker):
         broker.log.records = list(STORED)
