@@ -14,6 +14,7 @@ bookie that was dismissed, or whose disk was replaced, gets no more calls: nothi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -35,8 +36,9 @@ EXPLICIT_LAC_SECONDS: Final = 0.01
 """Delay before an explicit LAC is sent when no further add carries it; also the shortest interval."""
 SURE: Final = Backoff(0.5, 30.0)
 """Delays before an explicit LAC is sent again with an acknowledgement: at first, and after failures."""
-ACKNOWLEDGED_MAX: Final = 10_000
-"""After a restart a bookie gets the explicit LACs of this many ledgers again, those confirmed last."""
+EXPLICIT_LACS_MAX: Final = 10_000
+"""While a bookie is away, the explicit LACs of this many ledgers wait for it, those confirmed last. As many are kept
+after their acknowledgement, and are sent again after a restart of the bookie."""
 GATHERED_BYTES_MAX: Final = 4096
 """The largest value that is sent together with others: it is copied."""
 
@@ -136,12 +138,13 @@ class RemoteBookie:
         if self.client is not None:
             for ledger, (entry, session) in confirmed.items():
                 self.client.tell("confirm", ledger, session, entry)
-        self._unsure.update(confirmed)
+        _keep(self._unsure, confirmed)
         self._make_sure_soon()
 
     def has_started(self) -> None:
         """The bookie may have restarted: then it knows only the last add confirmed carried by adds."""
-        self._unsure = {**self._acknowledged, **self._unsure}
+        unsure, self._unsure = self._unsure, dict(self._acknowledged)
+        _keep(self._unsure, unsure)
         self._failures = 0
         self._make_sure_soon()
 
@@ -168,12 +171,9 @@ class RemoteBookie:
                 return
             if error is None:
                 self._failures = 0
-                self._acknowledged.pop(ledger, None)
-                self._acknowledged[ledger] = confirmed
-                if len(self._acknowledged) > ACKNOWLEDGED_MAX:
-                    del self._acknowledged[next(iter(self._acknowledged))]
+                _keep(self._acknowledged, {ledger: confirmed})
             elif ledger not in self._unsure and ledger not in self._confirmed:
-                self._unsure[ledger] = confirmed
+                _keep(self._unsure, {ledger: confirmed})
                 if not self._sure_due:
                     self._failures += 1
                     self._make_sure_soon()
@@ -246,6 +246,15 @@ class RemoteBookie:
     def view(self) -> ReadableStore | None:
         """See `Bookie.view`: its store is elsewhere."""
         return None
+
+
+def _keep(kept: dict[LedgerId, Confirmed], newer: Mapping[LedgerId, Confirmed]) -> None:
+    """Adds explicit LACs, and drops the oldest beyond EXPLICIT_LACS_MAX."""
+    for ledger, confirmed in newer.items():
+        kept.pop(ledger, None)
+        kept[ledger] = confirmed
+    while len(kept) > EXPLICIT_LACS_MAX:
+        del kept[next(iter(kept))]
 
 
 def _added(done: Added, entry: EntryId, _value: Any, _attachment: memoryview, error: Exception | None) -> None:

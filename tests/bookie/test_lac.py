@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+from audits import WIDE
 from numbered_entries import fill
 from with_cluster import with_cluster
 
+from gnomon.bookie import remote
 from gnomon.bookie.ids import EntryId, LedgerId
 from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.bookie.ledgers.lac import REFUSED_AGAIN_SECONDS
@@ -16,6 +18,7 @@ from gnomon.runtime.rpc import server as rpc_server
 from gnomon.runtime.rpc.server import CALLS_MAX
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.storms.rest.sizes import sizes_of
 
 BOUND_SECONDS = 1.0
 
@@ -78,6 +81,34 @@ def test_a_bookie_receives_the_last_add_confirmed_soon_after_a_long_partition() 
         simulation.network.unblock("writer", bookie)
 
     play(away)
+
+
+def test_the_explicit_lacs_that_wait_for_a_bookie_are_bounded_however_long_it_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote, "EXPLICIT_LACS_MAX", 5)
+
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        name, clock = cluster.names[1], client.world.clock
+        cluster.bookies[name].kill()
+        await clock.sleep(30)  # its lease ends
+        ledger = await client.create("segment-0", WIDE)
+        for number in range(1, 12):
+            await fill(ledger, 2)
+            await clock.sleep(7)
+            ledger = await ledger.roll(f"segment-{number}", properties={})
+        await clock.sleep(60)
+        assert sizes_of(client.bookies.get(name)).held["RemoteBookie._unsure"] == 5
+        cluster.bookies[name].start()
+        await clock.sleep(30)
+        newest = await client.follow("segment-10")
+        bookie = client.bookies.get(name)
+        assert bookie is not None
+        assert (await bookie.last_add_confirmed(newest.id)).entry == 1, "those confirmed last are kept"
+        assert sizes_of(bookie).held["RemoteBookie._unsure"] == 0
+        assert sizes_of(bookie).held["RemoteBookie._acknowledged"] == 5
+
+    with_cluster(work, bookies=3)
 
 
 def test_waits_for_quiet_ledgers_do_not_delay_adds_of_their_process() -> None:
