@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.errors import Fenced, InvalidCall
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
 from gnomon.bookie.protocol import ADDS_MAX
-from gnomon.bookie.remote import GATHERED_BYTES_MAX, RemoteBookie
+from gnomon.bookie.remote import ASKED_AT_ONCE, GATHERED_BYTES_MAX, RemoteBookie
 from gnomon.bookie.storage.session_bound import SessionBound
 from gnomon.metadata.client import Revision
 from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call
@@ -197,6 +198,32 @@ def test_an_explicit_lac_sets_no_timer_while_its_bookie_was_never_seen_alive() -
             await clock.sleep(1)
             assert await peer.bookie.last_add_confirmed(LedgerId(FIRST)) == (3, SESSION)
             nursery.cancel_scope.cancel()
+
+    with_peer(work)
+
+
+def test_explicit_lacs_are_sent_again_in_bounded_numbers_a_turn() -> None:
+    async def work(peer: Peer) -> None:
+        clock = peer.simulation.clock
+        count, sent_at = 2 * ASKED_AT_ONCE + 1, list[float]()
+        assert peer.bookie.client is not None
+        send = peer.bookie.client.send
+
+        def noted(*call: Any) -> Any:
+            sent_at.append(clock.monotonic())
+            return send(*call)
+
+        peer.bookie.client.send = noted  # type: ignore[method-assign]
+        for number in range(count):
+            peer.bookie.confirm(LedgerId(FIRST + number), SESSION, EntryId(3))
+        await clock.sleep(2)
+        assert len(sent_at) == count
+        assert max(Counter(sent_at).values()) == ASKED_AT_ONCE
+        peer.bookie.has_started()
+        await clock.sleep(2)
+        assert len(sent_at) == 2 * count
+        assert max(Counter(sent_at).values()) == ASKED_AT_ONCE
+        assert (await peer.bookie.last_add_confirmed(LedgerId(FIRST + count - 1))).entry == 3
 
     with_peer(work)
 

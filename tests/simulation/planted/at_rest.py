@@ -6,13 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from broker_scenario import CLUSTER_SCENARIO, QUOTAS_SCENARIO, SCENARIO
+from broker_scenario import CLUSTER_SCENARIO, QUOTAS_SCENARIO, SCENARIO, SHADOWED_SCENARIO
 
 from gnomon.bookie import record
 from gnomon.bookie.ids import FIRST_ENTRY, EntryId
 from gnomon.bookie.ledgers.appender import Appender
 from gnomon.bookie.ledgers.entry_cache import EntryCache
 from gnomon.bookie.ledgers.recovery import Recovery
+from gnomon.bookie.ledgers.writer import LedgerWriter
+from gnomon.bookie.remote import RemoteBookie
 from gnomon.bookie.repair.auditor import AuditSettings
 from gnomon.bookie.repair.repair import LedgerRepair
 from gnomon.bookie.storage import removal
@@ -48,6 +50,7 @@ REGAINED = replace(
 # --- the audit at rest ---
 
 audited = REST_BUGS.planted
+CLUSTERS = "tests/bookie/test_cluster.py"
 
 
 @audited(
@@ -102,6 +105,24 @@ def leaders_remembered(patch: pytest.MonkeyPatch) -> None:
 @audited("an entry stays in the cache after its last use", breaks="bookie.ledgers.entry_cache 2")
 def entry_pinned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EntryCache, "release", lambda cache, key: None)
+
+
+@audited(
+    "a dismissed bookie is told last adds confirmed for ever",
+    breaks="bookie.remote, retire",
+    scenario=SHADOWED_SCENARIO,
+)
+def dismissed_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RemoteBookie, "retire", lambda bookie: None)
+
+
+@audited(
+    "a writer that ended remembers the bookies that it had lost",
+    breaks="bookie.ledgers.writer, ended",
+    found_by=f"{CLUSTERS}::test_a_writer_that_ended_keeps_no_lost_bookie[sealed]",
+)
+def lost_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LedgerWriter, "ended", lambda writer: None)
 
 
 # --- copies at rest ---
