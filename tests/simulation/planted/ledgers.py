@@ -322,7 +322,12 @@ def lacking_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(node, "copy_in_repair", forgotten)
 
 
-@planted("an older copy counts as repaired before it has its entries", breaks="bookie.older_copy 4", scenario=OLDER)
+@planted(
+    "an older copy counts as repaired before it has its entries",
+    breaks="bookie.older_copy 4",
+    scenario=OLDER,
+    found_by="tests/bookie/test_older_copy.py::test_the_auditor_repairs_an_older_copy_which_then_answers_as_any_bookie",
+)
 def repaired_at_once(patch: pytest.MonkeyPatch) -> None:
     async def nothing(repair: Any, name: Any) -> None:
         pass
