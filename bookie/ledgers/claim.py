@@ -28,7 +28,7 @@ AHEAD_BYTES_MAX = 4 << 20
 """The most bytes of the tail read in one call."""
 LOOK_ENTRIES_MAX = 1000
 """A claimer itself looks for missing copies in a fragment of up to this many entries; longer ones are left to the
-auditor. A bookie lists that many in a millisecond."""
+auditor. A bookie lists that many in 0.4 ms, and the claimer compares them in as long."""
 LOOK_SECONDS = 0.1
 """Seconds that bookies may take to list their entries."""
 

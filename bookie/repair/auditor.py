@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 import trio
 
 from gnomon.bookie.errors import LedgerError, UnreadableRecord
-from gnomon.bookie.ids import BookieId
+from gnomon.bookie.ids import NO_ENTRY, BookieId, EntryId
 from gnomon.bookie.ledgers.catalog import end_fragment
 from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, LedgerRecord, decode_record, ledger_key
@@ -76,6 +76,9 @@ class Auditor:
         self._log = log
         self._throttle = Throttle(bookies.clock, settings.repair_bytes_per_second)
         self._gone_since: dict[BookieId, float] = {}
+        self._whole: dict[str, tuple[Revision, EntryId]] = {}
+        """By the key of a report that stays: its revision, and the entry up to which its ledger is whole. A ledger that
+        nobody claims may stay reported for days: its older entries are not looked at in each round."""
         self._unreadable: dict[str, Revision] = {}
         """Ledgers whose records could not be read in the last round, with the revision that was logged."""
 
@@ -134,6 +137,7 @@ class Auditor:
         lost = self._lost(draining)
         reported = await self._range(MISSING)
         self.reports_open = len(reported)
+        self._whole = {report.key: self._whole[report.key] for report in reported if report.key in self._whole}
         if lost:
             for item, _ in await self._naming(lost):
                 await self._attempt(self._leave_bookies(item, lost))
@@ -239,11 +243,21 @@ class Auditor:
             self.totals.bookies_repaired += 1
             self._log.info("older_store_repaired", bookie=name)
 
+    async def _is_whole(self, stored: KeyValue, report: KeyValue) -> bool:
+        """Copies what a reported ledger lacks; returns whether that was all."""
+        repair = self._repair(stored)
+        revision, whole_to = self._whole.get(report.key, (report.mod_revision, NO_ENTRY))
+        if revision == report.mod_revision:
+            repair.whole_to = whole_to
+        complete = await repair.fill_gaps()
+        self._whole[report.key] = report.mod_revision, repair.whole_to
+        return complete
+
     async def _settle(self, report: KeyValue) -> None:
         name = report.value.decode()
         stored = await self._metadata.get(ledger_key(name))
         same = stored is not None and f"{MISSING}{stored.create_revision}" == report.key
-        if stored is not None and same and not await self._repair(stored).fill_gaps():
+        if stored is not None and same and not await self._is_whole(stored, report):
             return
         unchanged = Compare(report.key, KeyField.MOD_REVISION, report.mod_revision)
         if (await self._metadata.txn((unchanged,), (Delete(report.key),))).succeeded:

@@ -24,7 +24,7 @@ from itertools import pairwise
 
 from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bookie, Bookies, known_bookie
 from gnomon.bookie.errors import EntryShrunk, Fenced, LedgerError
-from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
+from gnomon.bookie.ids import NO_ENTRY, BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers.copies import BATCH_BYTES_MAX, read_run
 from gnomon.bookie.ledgers.held_record import replace_record
 from gnomon.bookie.ledgers.lac import ask_confirmed
@@ -59,6 +59,8 @@ class LedgerRepair:
         self.name = name
         self.id = LedgerId(stored.create_revision)
         self.record = decode_record(stored.value)
+        self.whole_to = NO_ENTRY
+        """Up to this entry `fill_gaps` has found or made the ledger whole; it does not look there again."""
         self._metadata = metadata
         self._bookies = bookies
         self._stored = stored
@@ -144,6 +146,8 @@ class LedgerRepair:
                     continue
                 await self._copy(fragment, last, index, name)
         _, confirmed = fragments[-1]
+        if complete:
+            self.whole_to = confirmed
         return complete and newest is not None and not await self.lacks_entries(confirmed, newest)
 
     async def is_refused_by(self, name: BookieId) -> bool:
@@ -222,7 +226,7 @@ class LedgerRepair:
     ) -> AsyncIterator[list[EntryId]]:
         """The entries of one index of a fragment that `target` lacks, some at a time."""
         bookie = known_bookie(self._bookies, target)
-        first = EntryId(max(fragment.first_entry, self.record.start_entry))
+        first = EntryId(max(fragment.first_entry, self.record.start_entry, self.whole_to + 1))
         while first <= last:
             end = EntryId(min(last, first + PRESENT_ENTRIES_MAX - 1))
             runs = await bookie.present(self.id, first, end, fragment.session) if counts(fragment, target) else []

@@ -12,7 +12,7 @@ from with_cluster import with_cluster
 
 from gnomon.bookie.bookie import known_bookie
 from gnomon.bookie.entry import encode_entry
-from gnomon.bookie.ids import BookieId, EntryId
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers import claim as claims
 from gnomon.bookie.ledgers.catalog import Ledger, Quorum
 from gnomon.bookie.missing_report import MISSING, missing_report
@@ -147,6 +147,37 @@ def test_a_report_stays_while_a_bookie_lacks_an_entry_above_the_last_add_confirm
         assert await reported(client) == []
         assert auditor.totals.reports_settled == 1
         assert await bookie.present(ledger.id, EntryId(0), EntryId(9), ledger.record.session) == [(0, 3)]
+
+    with_cluster(work, bookies=3)
+
+
+def test_entries_that_are_whole_are_not_looked_at_again_while_a_report_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        await client.metadata.txn((), (missing_report(ledger.id, ledger.name),))
+        await store(client, ledger, {0: range(9), 1: range(9), 2: range(5)}, confirmed=6)
+        await client.world.clock.sleep(1)
+        bookie = known_bookie(client.bookies, ledger.record.bookies[2])
+        present, asked = bookie.present, []
+
+        async def noted(
+            at: LedgerId, first: EntryId, last: EntryId, session: SessionId
+        ) -> list[tuple[EntryId, EntryId]]:
+            asked.append(first)
+            return await present(at, first, last, session)
+
+        monkeypatch.setattr(bookie, "present", noted)
+        auditor = auditor_of(client)
+        await auditor.audit()
+        assert min(asked) == 0
+        asked.clear()
+        await auditor.audit()
+        assert min(asked) == 7
+        assert await reported(client) == ["ledger"]
+        await client.metadata.txn((), (missing_report(ledger.id, ledger.name),))
+        asked.clear()
+        await auditor.audit()
+        assert min(asked) == 0, "the ledger was reported again"
 
     with_cluster(work, bookies=3)
 
