@@ -10,7 +10,7 @@ machine is not on the roll.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from gnomon.broker.stores import BOOKIE_NAME
 from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.metadata.state import State
 from gnomon.testing.simulation.disk.simulated_disk import SimulatedEnvironment
+from gnomon.testing.simulation.faults import Storm
 from gnomon.testing.simulation.machine import Machine
 from gnomon.testing.simulation.process import SimulatedProcess
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
@@ -91,6 +92,8 @@ class Roll:
         self._metadata: EmbeddedMetadata | None = None
         self._bookies: dict[str, None] = {}
         """The machines that have opened a store."""
+        self._disturbed: dict[str, None] = {}
+        """The machines of the nodes that storms disturb, also of nodes that have never come to serve."""
 
     @property
     def brokers_known(self) -> list[str]:
@@ -100,7 +103,7 @@ class Roll:
     @property
     def machines(self) -> set[str]:
         """The machines of all nodes, also of those that are down."""
-        return {*self._brokers, *self._bookies, METADATA}
+        return {*self._brokers, *self._bookies, *self._disturbed, METADATA}
 
     def facts(self) -> Facts:
         """The topics, ledgers and nodes of this moment."""
@@ -144,6 +147,10 @@ class Roll:
         """A collector was made for a store."""
         self._garbage[id(store)] = garbage
 
+    def disturbs(self, victims: Sequence[Machine]) -> None:
+        """A storm over the nodes of these machines begins."""
+        self._disturbed.update(dict.fromkeys(machine.name for machine in victims))
+
     def loaded(self, metadata: EmbeddedMetadata) -> None:
         """A metadata store was loaded."""
         self._metadata = metadata
@@ -180,6 +187,13 @@ def roll_call(simulation: Simulation) -> Iterator[Roll]:
 
         return followed
 
+    def disturb(before: Callable[..., None]) -> Any:
+        def followed(storm: Storm, simulation: Simulation, victims: Sequence[Machine], **options: Any) -> None:
+            before(storm, simulation, victims, **options)
+            roll.disturbs(victims)
+
+        return followed
+
     def load(before: Callable[..., None]) -> Any:
         def followed(metadata: EmbeddedMetadata, *args: Any) -> None:
             before(metadata, *args)
@@ -194,4 +208,5 @@ def roll_call(simulation: Simulation) -> Iterator[Roll]:
         patch(EntryStore, "__init__", open_store)
         patch(GarbageCollector, "__init__", collect)
         patch(EmbeddedMetadata, "__init__", load)
+        patch(Storm, "__init__", disturb)
         yield roll
