@@ -59,8 +59,8 @@ def test_an_append_is_answered_with_its_place_once_it_is_durable(bench: Bench) -
 
 
 def test_a_repeat_is_answered_like_its_first_copy_and_not_before_it(bench: Bench) -> None:  # 2
-    bench.appends.repeated(bench.log, Duplicate(Offset(5), Offset(6)), bench.answers, "a again")
-    bench.appends.repeated(bench.log, Duplicate(Offset(6), Offset(7)), bench.answers, "b again")
+    bench.appends.repeated(bench.log, Duplicate(Offset(5), Offset(6), NOW), bench.answers, "a again")
+    bench.appends.repeated(bench.log, Duplicate(Offset(6), Offset(7), NOW), bench.answers, "b again")
     assert bench.answers.got == []
     bench.appends.stored(bench.log)
     assert bench.answers.got[1:] == [("a again", Produced(ErrorCode.NONE, Offset(5), -1, 3))]
@@ -112,6 +112,14 @@ def test_waiting_appends_are_resumed_in_order_until_one_has_to_wait_again(bench:
     bench.appends.refuse_waiting(REFUSED)
     assert bench.answers.got == [(1, REFUSED), (2, REFUSED)]
     assert bench.refused == [b"batch 1", b"batch 2"]
+
+
+def test_an_append_that_arrived_before_all_that_wait_is_resumed_first(bench: Bench) -> None:  # 3
+    bench.appends.wait(memoryview(b"later"), bench.answers, "later")
+    bench.appends.wait_first(memoryview(b"earlier"), bench.answers, "earlier")
+    resumed: list[Any] = []
+    bench.appends.resume(lambda records, callback, slot: resumed.append((bytes(records), callback, slot)))
+    assert resumed == [(b"earlier", bench.answers, "earlier"), (b"later", bench.answers, "later")]
 
 
 def test_suspended_appends_are_answered_once_by_their_key_or_with_all_that_wait(bench: Bench) -> None:  # 1
