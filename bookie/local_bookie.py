@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from typing import Any
 
-import trio
-
 from gnomon.bookie.bookie import Bookie, Bounds, Confirmed, Copies, FenceResult, RangeRead
 from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.metadata.client import Compare
 from gnomon.runtime.outcome import outcome_of
+from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock
 
 
 class LocalBookies:
     """Bookies of this process, or connected by hand; all of them take entries."""
 
-    def __init__(self, bookies: Mapping[BookieId, Bookie], clock: Clock, nursery: trio.Nursery) -> None:
+    def __init__(self, bookies: Mapping[BookieId, Bookie], clock: Clock, tasks: Tasks) -> None:
         self.clock = clock
         self._bookies = bookies
         self._domains = dict.fromkeys(bookies, "")
-        self._nursery = nursery
+        self._tasks = tasks
 
     def get(self, name: BookieId) -> Bookie | None:
         """See `Bookies.get`."""
@@ -47,7 +46,7 @@ class LocalBookies:
 
     def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
         """See `Bookies.start_soon`."""
-        self._nursery.start_soon(run, *args)
+        self._tasks.start_soon(run, *args)
 
 
 class LocalBookie:

@@ -43,6 +43,7 @@ from gnomon.metadata.presence import NotEntitled, Presence
 from gnomon.runtime.disk.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc.server import RpcServer
+from gnomon.runtime.tasks import open_tasks
 from gnomon.runtime.world import DiskFailed, DiskFull, Durability, Environment, World
 
 STATE_SECONDS: Final = 1.0
@@ -203,40 +204,34 @@ async def _serve(
     environment, disk, age = on.environment, on.revision, on.age
     store = EntryStore(environment, world.clock, may_have_lost=on.copy)
     store.owned(*owned)
-    async with trio.open_nursery() as nursery:
-        try:
-            nursery.start_soon(store.run)
-            interval_seconds = settings.garbage_interval_seconds
-            garbage = GarbageCollector(store, metadata, age, world.clock, interval_seconds=interval_seconds)
-            nursery.start_soon(garbage.run)
-            nursery.start_soon(age.grow_older, world.clock, lambda: store.adds.entries_added)
-            sessions = SessionBound(metadata, settings.name, owned[1])
-            methods = BookieService(store, nursery, sessions).methods()
-            server = RpcServer(world, service_of(settings.name, disk), methods, ERRORS, log, cluster=cluster)
-            listener = await server.listen(settings.host, settings.port)
-            port = settings.advertised_port or listener.port
-            registration = BookieRegistration(settings.advertised_host, port, disk, settings.domain)
-            presence = _presence(world, metadata, settings, registration, disk)
-            registered = trio.CancelScope()
-            nursery.start_soon(_register, presence, registered)
-            nursery.start_soon(_tell_state, world, store, presence, registration)
-            nursery.start_soon(server.run)
-            nursery.start_soon(_stop_when_dismissed, world, metadata, settings.name, disk, log, stop)
-            if on.copy is not None:
-                nursery.start_soon(_tell_when_repaired, world, metadata, settings.name, on.copy, store, log)
-            if await _announced(presence, stop):
-                ready(ServingBookie(listener.host, listener.port, store, garbage, environment, presence))
-            await stop.wait()
-            registered.cancel()
-            with trio.move_on_after(settings.lease_seconds):  # by then the lease has ended anyway
-                await presence.withdraw()
-            await _leave(world, store)
-            server.close()
-        finally:
-            nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True):
-                await trio.lowlevel.checkpoint()  # a task that was about to run ends before its disk does
-            environment.close()
+    async with open_tasks() as tasks:
+        tasks.start_soon(store.run)
+        interval_seconds = settings.garbage_interval_seconds
+        garbage = GarbageCollector(store, metadata, age, world.clock, interval_seconds=interval_seconds)
+        tasks.start_soon(garbage.run)
+        tasks.start_soon(age.grow_older, world.clock, lambda: store.adds.entries_added)
+        sessions = SessionBound(metadata, settings.name, owned[1])
+        methods = BookieService(store, tasks, sessions).methods()
+        server = RpcServer(world, service_of(settings.name, disk), methods, ERRORS, log, cluster=cluster)
+        listener = await server.listen(settings.host, settings.port)
+        port = settings.advertised_port or listener.port
+        registration = BookieRegistration(settings.advertised_host, port, disk, settings.domain)
+        presence = _presence(world, metadata, settings, registration, disk)
+        registered = trio.CancelScope()
+        tasks.start_soon(_register, presence, registered)
+        tasks.start_soon(_tell_state, world, store, presence, registration)
+        tasks.start_soon(server.run)
+        tasks.start_soon(_stop_when_dismissed, world, metadata, settings.name, disk, log, stop)
+        if on.copy is not None:
+            tasks.start_soon(_tell_when_repaired, world, metadata, settings.name, on.copy, store, log)
+        if await _announced(presence, stop):
+            ready(ServingBookie(listener.host, listener.port, store, garbage, environment, presence))
+        await stop.wait()
+        registered.cancel()
+        with trio.move_on_after(settings.lease_seconds):  # by then the lease has ended anyway
+            await presence.withdraw()
+        await _leave(world, store)
+        server.close()
 
 
 def _presence(

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,6 +36,7 @@ from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings.listeners import KafkaListener
 from gnomon.runtime.settings.settings import Settings
+from gnomon.runtime.tasks import Tasks, open_tasks
 from gnomon.runtime.world import DiskFull, Durability, World
 
 CLUSTER_OF_ONE: Final = BrokerPolicy(
@@ -85,15 +86,15 @@ async def run_standalone(
         DiskFailed: the device failed while the node ran.
     """
     turns = Turns(world.network, by_network=False)
-    async with open_stores(world, settings, turns.ended) as stores, _tasks(stores) as nursery:
-        garbage = await _tend(stores, world, settings, nursery)
+    async with open_stores(world, settings, turns.ended) as stores, open_tasks() as tasks:
+        garbage = await _tend(stores, world, settings, tasks)
         metrics = _metrics(settings, stores, garbage)
         configs, limits = BrokerConfigs(settings.kafka), BrokerLimits.of(settings.broker)
         member = SoleMember(configs.number("broker.id"))
         broker = Broker(
             world,
             stores.metadata,
-            bookies_on(stores.store, world, nursery),
+            bookies_on(stores.store, world, tasks),
             member,
             await cluster_id(stores.metadata, world.random("cluster-id")),
             configs,
@@ -105,7 +106,7 @@ async def run_standalone(
             turns,
             metrics,
             log,
-            lambda: nursery.start_soon(_collect, garbage),
+            lambda: tasks.start_soon(_collect, garbage),
         )
 
         def serves(node: ServingBroker) -> None:
@@ -121,15 +122,15 @@ async def run_standalone(
         await serve(world, broker, member, at, limits, settings.subscriptions, directory, space, serves, stop)
 
 
-async def _tend(stores: Stores, world: World, settings: Settings, nursery: trio.Nursery) -> GarbageCollector:
+async def _tend(stores: Stores, world: World, settings: Settings, tasks: Tasks) -> GarbageCollector:
     """Starts the tasks of the bookie's store: its age grows, and its garbage is collected."""
     await stores.age.begin((await stores.metadata.range(COOKIES)).revision)
-    nursery.start_soon(stores.age.grow_older, world.clock, lambda: stores.store.adds.entries_added)
+    tasks.start_soon(stores.age.grow_older, world.clock, lambda: stores.store.adds.entries_added)
     interval_seconds = settings.bookie.garbage_interval_seconds
     garbage = GarbageCollector(
         stores.store, stores.metadata, stores.age, world.clock, interval_seconds=interval_seconds
     )
-    nursery.start_soon(garbage.run)
+    tasks.start_soon(garbage.run)
     return garbage
 
 
@@ -140,21 +141,6 @@ def _metrics(settings: Settings, stores: Stores, garbage: GarbageCollector) -> M
         metrics.watch_store(name, environment)
     metrics.watch_count("entries_collected", "Entries removed from disk", lambda: garbage.total.entries)
     return metrics
-
-
-@asynccontextmanager
-async def _tasks(stores: Stores) -> AsyncIterator[trio.Nursery]:
-    """A nursery that is open until the last commits are reported, however the node ends."""
-    async with trio.open_nursery() as nursery:
-        try:
-            yield nursery
-        finally:
-            nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True):
-                await trio.lowlevel.checkpoint()  # a task that was about to run ends before its stores do
-            stores.metadata.close()  # operations that wait for the commit under way are not submitted
-            for environment in stores.environments.values():
-                environment.close()  # its reports may still start tasks, which are cancelled at once
 
 
 async def _collect(garbage: GarbageCollector) -> None:

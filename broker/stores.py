@@ -16,8 +16,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import trio
-
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.local_bookie import LocalBookie, LocalBookies
 from gnomon.bookie.registration import COOKIES
@@ -29,6 +27,7 @@ from gnomon.metadata.embedded import DATABASES as METADATA_DATABASES
 from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.runtime.disk.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.settings.settings import Settings
+from gnomon.runtime.tasks import Tasks, open_tasks
 from gnomon.runtime.world import Environment, World, WorldError
 
 BOOKIE_FOLDER = "bookie"
@@ -79,9 +78,12 @@ async def open_stores(
                     map_bytes=map_bytes[folder],
                     durability=settings.bookie.durability,
                 )
-            async with trio.open_nursery() as nursery:
-                yield await _opened(world, settings, environments, nursery, on_group)
-                nursery.cancel_scope.cancel()
+            async with open_tasks() as tasks:
+                stores = await _opened(world, settings, environments, tasks, on_group)
+                try:
+                    yield stores
+                finally:
+                    stores.metadata.close()  # operations that wait for the commit under way are not submitted
         finally:
             for environment in environments.values():
                 environment.close()
@@ -91,14 +93,14 @@ async def _opened(
     world: World,
     settings: Settings,
     environments: dict[str, Environment],
-    nursery: trio.Nursery,
+    tasks: Tasks,
     on_group: Callable[[], None] | None,
 ) -> Stores:
     entries = environments[BOOKIE_FOLDER]
     metadata = await EmbeddedMetadata.open(
         world, environments[METADATA_FOLDER], history_revisions=settings.metadata.history_revisions
     )
-    nursery.start_soon(metadata.run)
+    tasks.start_soon(metadata.run)
     member = await check_cookie(metadata, entries, BOOKIE_NAME, world.random("bookie-cookie"))
     if member.lost is not None:
         directory = settings.data_dir
@@ -116,10 +118,10 @@ async def _opened(
             "to give up the records that it lacks, start once with bookie.accept_older_store"
         )
     store = EntryStore(entries, world.clock, on_group=on_group)
-    nursery.start_soon(store.run)
-    return Stores(metadata, store, age, bookies_on(store, world, nursery), environments)
+    tasks.start_soon(store.run)
+    return Stores(metadata, store, age, bookies_on(store, world, tasks), environments)
 
 
-def bookies_on(store: EntryStore, world: World, nursery: trio.Nursery) -> LocalBookies:
-    """The one bookie of a data directory; `nursery` runs the tasks of its open ledgers."""
-    return LocalBookies({BOOKIE_NAME: LocalBookie(store)}, world.clock, nursery)
+def bookies_on(store: EntryStore, world: World, tasks: Tasks) -> LocalBookies:
+    """The one bookie of a data directory; `tasks` has the tasks of its open ledgers."""
+    return LocalBookies({BOOKIE_NAME: LocalBookie(store)}, world.clock, tasks)

@@ -15,6 +15,7 @@ from gnomon.metadata.service import serve_metadata
 from gnomon.metadata.state import HISTORY_REVISIONS
 from gnomon.runtime.disk.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.tasks import open_tasks
 from gnomon.runtime.world import Durability, Environment, World
 
 FOLDER: Final = "metadata"
@@ -78,18 +79,12 @@ async def _serve(
     stop: trio.Event,
 ) -> None:
     metadata = await EmbeddedMetadata.open(world, environment, history_revisions=settings.history_revisions)
-    async with trio.open_nursery() as nursery:
+    async with open_tasks() as tasks:
         try:
-            nursery.start_soon(metadata.run)
+            tasks.start_soon(metadata.run)
             cluster = await cluster_id(metadata, world.random("cluster-id"))
-            listener = await serve_metadata(
-                world, metadata, nursery, log, settings.host, settings.port, cluster=cluster
-            )
+            listener = await serve_metadata(world, metadata, tasks, log, settings.host, settings.port, cluster=cluster)
             ready(ServingMetadata(listener.host, listener.port, metadata, environment))
             await stop.wait()
         finally:
-            nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True):
-                await trio.lowlevel.checkpoint()  # a task that was about to run ends before its disk does
             metadata.close()
-            environment.close()

@@ -23,6 +23,7 @@ from gnomon.metadata.messages import (
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc.call import Call, in_task
 from gnomon.runtime.rpc.server import RpcServer
+from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Listener, World
 
 PROGRESS_REVISIONS = 256
@@ -35,14 +36,14 @@ PART_BYTES = 64 << 10
 async def serve_metadata(
     world: World,
     metadata: Metadata,
-    nursery: trio.Nursery,
+    tasks: Tasks,
     log: Logger,
     host: str,
     port: int,
     *,
     cluster: str,
 ) -> Listener:
-    """Serves from now on, in tasks of `nursery`, until that is cancelled, which must happen before the store is closed.
+    """Serves from now on, in `tasks`, until they are cancelled. They must have ended before the store is closed.
 
     Args:
         cluster: the id of this cluster; clients that name another one are refused.
@@ -61,10 +62,10 @@ async def serve_metadata(
         "revoke": served.revoke,
         "compact": served.compact,
     }
-    methods = {name: in_task(nursery, _refusing_malformed(call)) for name, call in work.items()}
+    methods = {name: in_task(tasks, _refusing_malformed(call)) for name, call in work.items()}
     server = RpcServer(world, SERVICE, methods, ERRORS, log, cluster=cluster)
     listener = await server.listen(host, port)
-    nursery.start_soon(server.run)
+    tasks.start_soon(server.run)
     return listener
 
 

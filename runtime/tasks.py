@@ -2,11 +2,13 @@
 
 1. No task starts after `run` has begun to end: a callback that comes while the process stops starts nothing.
 2. An error that a task raises ends `run`, which raises it as a Trio nursery does.
+3. Once the block of `open_tasks` has ended, all of its tasks have. So code after the block may close what they use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol, TypeVarTuple, Unpack
 
 import trio
@@ -42,3 +44,15 @@ class OwnTasks:
                 await trio.sleep_forever()
             finally:
                 self._over = True
+
+
+@asynccontextmanager
+async def open_tasks() -> AsyncIterator[OwnTasks]:
+    """Tasks that are cancelled at the end of the block, and have ended when the `async with` statement returns."""
+    tasks = OwnTasks()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(tasks.run)
+        try:
+            yield tasks
+        finally:
+            nursery.cancel_scope.cancel()

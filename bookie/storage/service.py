@@ -23,6 +23,7 @@ from gnomon.bookie.protocol import ADDS_MAX, ERRORS
 from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.bookie.storage.session_bound import SessionBound
 from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call, Method, in_task
+from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Buffer
 
 WAIT_SECONDS: Final = 4.0
@@ -33,11 +34,11 @@ _NUMBER_MAX: Final = 2**63 - 1
 
 
 class BookieService:
-    """The methods of the service; tasks that wait run in `nursery`."""
+    """The methods of the service; calls that wait run in `tasks`."""
 
-    def __init__(self, store: EntryStore, nursery: trio.Nursery, sessions: SessionBound) -> None:
-        self._store, self._nursery, self._sessions = store, nursery, sessions
-        self._wait = in_task(nursery, self._news)
+    def __init__(self, store: EntryStore, tasks: Tasks, sessions: SessionBound) -> None:
+        self._store, self._tasks, self._sessions = store, tasks, sessions
+        self._wait = in_task(tasks, self._news)
 
     def methods(self) -> Mapping[str, Method]:
         """The methods by name."""
@@ -53,8 +54,8 @@ class BookieService:
             "present": self._present,
             "last_add_confirmed": self._last_add_confirmed,
             "wait_for_lac": self._wait_for_lac,
-            "shrink": in_task(self._nursery, self._shrink),
-            "delete": in_task(self._nursery, self._delete),
+            "shrink": in_task(self._tasks, self._shrink),
+            "delete": in_task(self._tasks, self._delete),
             "file_bytes": self._file_bytes,
         }
 
@@ -119,7 +120,7 @@ class BookieService:
             self._check(call, self._begin_session, [(ledger, session)])
             return
         # Does not end with its call: a search that takes longer than callers wait would otherwise never complete.
-        self._nursery.start_soon(self._remove_orphans, call, LedgerId(ledger), SessionId(session), bounds)
+        self._tasks.start_soon(self._remove_orphans, call, LedgerId(ledger), SessionId(session), bounds)
 
     async def _remove_orphans(self, call: Call, ledger: LedgerId, session: SessionId, bounds: Bounds) -> None:
         try:
@@ -139,7 +140,7 @@ class BookieService:
     def _check(self, call: Call, method: Method, given: Iterable[tuple[int, int]]) -> None:
         """Checks the ledgers and sessions of a call, and then calls its method again."""
         call.attachment = bytes(call.attachment)
-        self._nursery.start_soon(self._call_checked, call, method, given)
+        self._tasks.start_soon(self._call_checked, call, method, given)
 
     async def _call_checked(self, call: Call, method: Method, given: Iterable[tuple[int, int]]) -> None:
         try:

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gnomon.runtime.tasks import OwnTasks
+from gnomon.runtime.tasks import OwnTasks, open_tasks
 
 
 def test_a_task_ends_with_its_owner_and_no_task_starts_after_it() -> None:  # 1
@@ -50,3 +50,23 @@ def test_an_error_of_a_task_ends_its_owner() -> None:  # 2
 def test_a_task_is_not_started_before_its_owner_runs() -> None:
     with pytest.raises(AssertionError, match="does not run yet"):
         OwnTasks().start_soon(trio.sleep_forever)
+
+
+def test_after_its_block_every_task_has_ended_also_one_that_could_not_be_cancelled_at_once() -> None:  # 3
+    told = list[str]()
+
+    async def work() -> None:
+        with trio.CancelScope(shield=True):
+            for _ in range(3):
+                await trio.lowlevel.cancel_shielded_checkpoint()  # as in a lock that is free
+        told.append("the task uses the store")
+
+    async def main() -> None:
+        async with open_tasks() as tasks:
+            tasks.start_soon(work)
+        told.append("the store is closed")
+        tasks.start_soon(work)
+        await wait_all_tasks_blocked()
+
+    trio.run(main)
+    assert told == ["the task uses the store", "the store is closed"]
