@@ -3,16 +3,20 @@
 1. As long as a broker's lease may have ended, the broker answers as if it led nothing. Appends are an exception: the
    bookies refuse those of a replaced leader.
 2. An answer to a client always names at least one broker.
-3. Leaders are remembered only of topics that exist. A request that waits may hold a topic that was deleted meanwhile.
+3. Leaders are remembered only of topics that exist, and of the block of partitions that was asked for last. A request
+   that waits may hold a topic that was deleted meanwhile.
+4. A loop over the partitions of a topic, in order, computes the ranks of each block once for one set of brokers. This
+   holds for deleted topics, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.placement.leadership import NOBODY, Leadership, LiveBroker
+from gnomon.broker.placement.leadership import NOBODY, RANKS_PER_HASH, Leadership, LiveBroker
 from gnomon.broker.placement.membership import Membership
 from gnomon.log.topic import Topic
 from gnomon.wire.kafka.errors import ErrorCode
@@ -38,7 +42,7 @@ class Placement:
         """
         self._exists = exists
         self.node_id = membership.me.id
-        self.leadership = membership.leadership
+        self._use(membership.leadership)
         self.lease_lives = membership.lives
         """Whether no other broker can lead what this one leads; called in the hot path of fetches."""
         self._membership = membership
@@ -50,25 +54,57 @@ class Placement:
         self._watchers.append(changed)
 
     def _changed(self, leadership: Leadership) -> None:
-        self.leadership = leadership
+        self._use(leadership)
         for changed in self._watchers:
             changed()
+
+    def _use(self, leadership: Leadership) -> None:
+        self.leadership = leadership
+        self._only = leadership.only
+        self._leaders: dict[UUID, list[int]] = {}
+        """The leaders of the first partitions of topics, by the topic's id."""
+        self._last_block: tuple[UUID, int, tuple[int, ...]] | None = None
+        """Of the block that was asked for last, of a topic that does not exist: the topic, its number, its leaders."""
 
     # --- leaders ------------------------------------------------------------------------------------------------
 
     def leader(self, topic: Topic, index: int) -> int:
         """The broker that leads a partition, as far as this one knows."""
-        leader = self.leadership.leader(topic.ranked_as, index, topic.place)
-        if not self._exists(topic):
-            self.forget(topic)
-        return leader
+        if self._only is not None:
+            return self._only
+        known = self._leaders.get(topic.id)
+        if known is None or index >= len(known):
+            return self._computed(topic, index)
+        return known[index]
 
     def leaders(self, topic: Topic, partitions: int) -> Sequence[int]:
         """The leaders of a topic's first partitions, by number."""
-        leaders = self.leadership.leaders(topic.ranked_as, partitions, topic.place)
-        if not self._exists(topic):
-            self.forget(topic)
-        return leaders
+        if self._only is not None:
+            return [self._only] * partitions
+        known = self._leaders.get(topic.id)
+        if known is None or len(known) < partitions:
+            known = self._extended(topic, partitions)
+        return known if len(known) == partitions else known[:partitions]
+
+    def _computed(self, topic: Topic, index: int) -> int:
+        """The leader of a partition that is not remembered."""
+        if self._exists(topic):
+            return self._extended(topic, index + 1)[index]
+        block, position = divmod(index, RANKS_PER_HASH)
+        last = self._last_block
+        if last is None or last[0] != topic.id or last[1] != block:
+            leaders = self.leadership.leaders(topic.ranked_as, block, topic.place)
+            last = self._last_block = topic.id, block, tuple(leaders)
+        return last[2][position]
+
+    def _extended(self, topic: Topic, partitions: int) -> list[int]:
+        """The leaders of at least so many partitions; remembered if the topic exists."""
+        known = self._leaders.get(topic.id, [])
+        while len(known) < partitions:
+            known += self.leadership.leaders(topic.ranked_as, len(known) // RANKS_PER_HASH, topic.place)
+        if self._exists(topic):
+            self._leaders[topic.id] = known
+        return known
 
     def leads(self, topic: Topic, index: int) -> bool:
         """Whether this broker leads a partition, as far as it knows."""
@@ -89,7 +125,7 @@ class Placement:
 
     def forget(self, topic: Topic) -> None:
         """Forgets the leaders of a deleted topic."""
-        self.leadership.forget(topic.ranked_as, topic.place)
+        self._leaders.pop(topic.id, None)
 
     # --- brokers ------------------------------------------------------------------------------------------------
 

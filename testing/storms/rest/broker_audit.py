@@ -70,8 +70,8 @@ KEPT: Final[Mapping[str, Callable[[Facts], int]]] = {
     "TopicImage._by_name": _topics,
     "Topics._settings": _topics,
     "Copies._counted": _topics,
-    "Leadership._leaders": _topics,
-    "Leadership._leaders[]": lambda facts: 8 * facts.partitions + 8,  # ranks are computed eight at a time
+    "Placement._leaders": _topics,
+    "Placement._leaders[]": lambda facts: 8 * facts.partitions + 8,  # ranks are computed eight at a time
     "PartitionsInUse._partitions": _partitions,
     "HostedMachines._hosted": _partitions,
     "GroupCoordinator._asked_in_vain": _partitions,
