@@ -123,7 +123,10 @@ def _json_line(now: datetime.datetime, level: str, event: str, fields: dict[str,
 
 
 class _ConsoleLine:
-    """Renders lines for people: in local time, the event and the level in columns, fields by name."""
+    """Renders lines for people: in local time, the event and the level in columns, fields by name.
+
+    Characters of a field that a terminal does not show, such as escapes, are written as Python writes them.
+    """
 
     def __init__(self, coloured: bool) -> None:
         self._coloured = coloured
@@ -145,7 +148,7 @@ class _ConsoleLine:
 
 
 def _value_text(value: object) -> str:
-    if isinstance(value, str) and not set(value) & set(" \t=\r\n\"'"):
+    if isinstance(value, str) and value.isprintable() and not set(value) & set(" =\"'"):
         return value
     return repr(value)
 

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
+import pytest
+
 from gnomon.runtime.logs import SilentLogger, configure_logs
 
 
@@ -70,6 +72,15 @@ def test_a_line_of_text_has_local_time_level_event_and_its_fields_by_name() -> N
     ]
     for time, _ in lines:
         assert abs(datetime.fromisoformat(time).astimezone() - datetime.now(UTC)) < timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred", "a\x0bb", "a\x85b", "a\u2028b", "a\tb", "a\nb", "a\x7fb", "a\u202eb"])
+def test_no_text_of_a_peer_moves_colours_or_breaks_a_line_of_text(text: str) -> None:
+    stream = io.StringIO()
+    configure_logs("info", "console", stream).info("refused", reason=text)
+    line = stream.getvalue().removesuffix("\n")
+    assert line.isprintable()
+    assert line.endswith(f" reason={text!r}")
 
 
 def test_text_on_a_terminal_is_coloured() -> None:
