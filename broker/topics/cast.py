@@ -1,5 +1,6 @@
-"""Shadows (read-only topics with a source's records): their rules, and their part in the transactions that
-create and delete topics.
+"""The rules of shadows, and their part in the transactions that create and delete topics.
+
+A shadow is a read-only topic with the records of another topic, its source.
 
 1. A shadow is created only while its source exists, and only at a place that no other shadow of the source has.
 2. A shadow has the number of partitions of its source, and no configs of its own.
