@@ -113,16 +113,18 @@ class TopicMetrics:
             await self._clock.sleep(COLLECT_SECONDS)
 
     async def collect(self) -> None:
-        """Collects the numbers as of now."""
+        """Collects the numbers as of now, after the other leaders have been asked."""
+        image = self._topics.image
+        ends = await self._ends.elsewhere([topic for topic in map(image.get, self._asked) if topic is not None])
         sizes: Counter[str] = Counter()
         async for topic_id, _, partition in paced(self._partitions.with_own_log(), PER_TURN, self._clock):
-            topic = self._topics.image.get_by_id(topic_id)
+            topic = image.get_by_id(topic_id)
             if topic is not None and partition.log is not None:
                 sizes[topic.name] += partition.size_bytes() or 0
         bytes_in, records_in, bytes_out = self._traffic.named(self._name)
         seen = dict.fromkeys([*sizes, *bytes_in, *bytes_out])
         own = self._labelled_topics = self._labelled(self._labelled_topics, seen)
-        lag, unknown, elsewhere = await self._lags()
+        lag, unknown, elsewhere = await self._lags(ends)
         pairs = self._labelled_groups = self._labelled(self._labelled_groups, lag)
         self._asked = dict.fromkeys(topic for _, topic in pairs if topic in elsewhere)
         self.collected = CollectedTopics(
@@ -136,13 +138,14 @@ class TopicMetrics:
             len(lag) - len(pairs),
         )
 
-    async def _lags(self) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]], set[str]]:
+    async def _lags(
+        self, ends: Mapping[tuple[str, int], int]
+    ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]], set[str]]:
         """The lags, the numbers of partitions whose ends are unknown, and the topics whose ends others may know."""
         image = self._topics.image
         lag: Counter[tuple[str, str]] = Counter()
         unknown: Counter[tuple[str, str]] = Counter()
         elsewhere: set[str] = set()
-        ends = await self._ends.elsewhere([topic for topic in map(image.get, self._asked) if topic is not None])
         async for group, name, partition, offset in paced(self._coordinator.committed(), PER_TURN, self._clock):
             topic = image.get(name)
             log = None if topic is None else self._partitions.log(topic, partition)

@@ -12,20 +12,16 @@ from typing import Any, TypeAlias
 import trio
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.native.peers import Peers
+from gnomon.broker.native.peers import SILENT, Peers
 from gnomon.broker.native.subscription_admin import Page, SubscriptionAdmin
 from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.subscriptions.hosted_partition import STORE_ERRORS
 from gnomon.client.errors import NativeError, Unavailable
 from gnomon.log.topic import Topic
-from gnomon.runtime.rpc.errors import RpcFailed
-from gnomon.runtime.world import Unreachable
 
 Answers: TypeAlias = dict[int, Any]
 """By partition: the answer of its leader, or the error."""
-SILENT = (RpcFailed, Unreachable)
-"""Errors after which a leader is not asked again."""
 
 
 class LeaderCalls:

@@ -23,7 +23,8 @@ from gnomon.broker.authorization.admin_table import AdminRoute
 from gnomon.broker.authorization.authorizer import Access
 from gnomon.broker.authorization.operation import Operation
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
-from gnomon.broker.native.peers import Peers
+from gnomon.broker.native.log_ends import bounds_at
+from gnomon.broker.native.peers import SILENT, Peers
 from gnomon.broker.placement.leadership import NOBODY, LiveBroker
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.replication.shadow_replication import ShadowReplication
@@ -31,8 +32,6 @@ from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
 from gnomon.client.errors import NativeError
 from gnomon.log.topic import Topic
-from gnomon.runtime.rpc.errors import RpcFailed
-from gnomon.runtime.world import Unreachable
 
 
 class TopicStats:
@@ -113,16 +112,13 @@ class _GatheredStats:
                     nursery.start_soon(self._ask, peer)
 
     async def _ask(self, peer: LiveBroker) -> None:
-        name = self._topic.name
         async with self._peers.connected(peer) as client:
             try:
-                _, bounds = await client.call("topic", name)
-                rows = await client.call("replication", name)
-            except (NativeError, RpcFailed, Unreachable):
+                bounds = await bounds_at(peer, client, self._topic, self._placement)
+                rows = await client.call("replication", self._topic.name)
+            except (NativeError, *SILENT):
                 return
-        for index, start, end in bounds:
-            if self._leader(self._topic, index) == peer.id:
-                self._bounds[index] = (start, end)
+        self._bounds.update(bounds)
         for row in rows:
             if self._leader(self._topic, row["partition"]) == peer.id:
                 self._replicated[row["shadow"], row["partition"]] = row

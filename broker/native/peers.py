@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.client.errors import ERRORS
 from gnomon.client.protocol import SERVICE
 from gnomon.runtime.background import background
 from gnomon.runtime.rpc.client import RpcClient
-from gnomon.runtime.world import World
+from gnomon.runtime.rpc.errors import RpcFailed
+from gnomon.runtime.world import Unreachable, World
 
 ASK_SECONDS = 2.0
 """The time that another broker may take to answer."""
+SILENT: Final = (RpcFailed, Unreachable)
+"""The errors of calls that are not answered; the broker is then asked nothing else on the same occasion."""
 
 
 class Peers:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+from uuid import UUID
+
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from gnomon.broker.topic_metrics import COLLECT_SECONDS
+from gnomon.broker.topic_metrics import COLLECT_SECONDS, TopicMetrics
+from gnomon.broker.topics.topic_image import TopicImage
+from gnomon.log.topic import Topic
+from gnomon.runtime.metrics import Metrics, TopicTraffic
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequest,
@@ -120,3 +126,37 @@ def test_without_the_setting_nothing_is_counted_by_topic() -> None:
         assert broker.serving.metrics.traffic is None
 
     simulate_broker(scenario)
+
+
+class SlowLeaders:
+    """The other parts of a broker: its topic gets a record during each question to other leaders."""
+
+    def __init__(self) -> None:
+        self.traffic = TopicTraffic()
+        self.image = TopicImage()
+        self.image.put(Topic("orders", UUID(int=1), 1, {}))
+        self.batch = memoryview(build_batch([Record(value=b"x")], base_timestamp=1))
+
+    async def elsewhere(self, topics: list[Topic]) -> dict[tuple[str, int], int]:
+        """See `LogEnds.elsewhere`."""
+        self.traffic.received("orders", self.batch)
+        self.traffic.sent("orders", 7)
+        return {}
+
+    def committed(self) -> list[tuple[str, str, int, int]]:
+        """See `GroupCoordinator.committed`."""
+        return []
+
+    def with_own_log(self) -> list[tuple[UUID, int, object]]:
+        """See `PartitionsInUse.with_own_log`."""
+        return []
+
+
+def test_the_numbers_of_a_collection_are_not_older_than_the_answers_of_other_leaders() -> None:
+    parts = SlowLeaders()
+    some = cast("Any", parts)
+    collecting = TopicMetrics(Metrics(label_sets_max=1), parts.traffic, some, some, some, some, some)
+    trio.run(collecting.collect)
+    collected = collecting.collected
+    assert (collected.records_in, collected.bytes_in) == ({"orders": 1}, {"orders": len(parts.batch)})
+    assert collected.bytes_out == {"orders": 7}

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+from uuid import UUID
 
 import pytest
+import trio
 from cluster_calls import create, produce
 from prometheus_client.parser import text_string_to_metric_families
 
 from gnomon.broker.native import log_ends
+from gnomon.broker.native.log_ends import LogEnds
+from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.topic_metrics import COLLECT_SECONDS
+from gnomon.log.topic import Topic
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.log_checker import LogHistory
@@ -121,3 +128,75 @@ def test_topics_beyond_the_bounds_are_not_asked_for(  # invariant 2
 
     monkeypatch.setattr(log_ends, bound, value)
     on_lagging(work)
+
+
+class TwoBrokers:
+    """The placement and the peers of broker 1. Broker 2 leads the partitions with odd numbers, and ends all at 5."""
+
+    node_id = 1
+
+    def __init__(self) -> None:
+        self.looked_up = [0]
+        """The number of partitions whose leaders were looked up, in each turn."""
+        self.asked: list[str] = []
+        """The topics that broker 2 was asked for, in order."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Ends a turn."""
+        self.looked_up.append(0)
+
+    def others(self) -> list[LiveBroker]:
+        """See `Placement.others`."""
+        return [self.broker(2)]
+
+    def broker(self, broker_id: int) -> LiveBroker:
+        """See `Placement.broker`."""
+        return LiveBroker(broker_id, "host", 9092)
+
+    def leader(self, topic: Topic, index: int) -> int:
+        """See `Placement.leader`."""
+        return 1 + index % 2
+
+    def leaders(self, topic: Topic, partitions: int) -> Sequence[int]:
+        """See `Placement.leaders`."""
+        self.looked_up[-1] += partitions
+        return [self.leader(topic, index) for index in range(partitions)]
+
+    @asynccontextmanager
+    async def connected(self, peer: LiveBroker) -> AsyncIterator[TwoBrokers]:
+        """See `Peers.connected`."""
+        yield self
+
+    async def call(self, method: str, name: str) -> list[Any]:
+        """Answers as broker 2, which has all partitions open, including those that broker 1 leads."""
+        self.asked.append(name)
+        return [None, [[index, 0, 5] for index in range(4)]]
+
+    def elsewhere(self, topics: Sequence[Topic]) -> dict[tuple[str, int], int]:
+        """One collection of ends."""
+        parts = cast("Any", self)
+        return trio.run(LogEnds(parts, parts, parts).elsewhere, topics)
+
+
+def topics(count: int, partitions: int) -> list[Topic]:
+    return [Topic(f"topic-{number}", UUID(int=number), partitions, {}) for number in range(count)]
+
+
+def test_an_end_counts_only_from_the_broker_that_leads_the_partition() -> None:  # invariant 3
+    assert TwoBrokers().elsewhere(topics(1, 4)) == {("topic-0", 1): 5, ("topic-0", 3): 5}
+
+
+def test_each_collection_asks_for_the_same_topics() -> None:  # invariant 2
+    brokers = TwoBrokers()
+    for _ in range(2):
+        brokers.asked.clear()
+        brokers.elsewhere([*topics(1, log_ends.PARTITIONS_MAX + 1), *topics(log_ends.TOPICS_MAX + 5, 4)])
+        assert brokers.asked == [topic.name for topic in topics(log_ends.TOPICS_MAX, 4)]
+
+
+def test_no_turn_looks_up_the_leaders_of_more_than_6000_partitions() -> None:
+    """Those of 6,000 take some 6 ms on three brokers if none is remembered."""
+    brokers = TwoBrokers()
+    brokers.elsewhere(topics(40, log_ends.PARTITIONS_MAX - 1))
+    assert sum(brokers.looked_up) == 40 * (log_ends.PARTITIONS_MAX - 1)
+    assert max(brokers.looked_up) <= 6_000
