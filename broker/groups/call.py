@@ -11,7 +11,7 @@ from typing import Any
 from gnomon.broker.coordination.state_machine import Refusal
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages import group, group_admin, offsets
-from gnomon.wire.kafka.schema import ProtocolMessage, array, int16, nullable_array, string
+from gnomon.wire.kafka.schema import ProtocolMessage, array, int16, int32, nullable_array, string
 
 
 class DeleteTopicOffsetsRequest(ProtocolMessage, versions=(0, 0)):
@@ -33,6 +33,24 @@ class DeletionUnfinished(ProtocolMessage, versions=(0, 0)):
     the same groups, or for the groups named here if offsets of topics are deleted."""
 
     group_ids: list[str] = array(string)
+
+
+class GroupPageRequest(ProtocolMessage, versions=(0, 0)):
+    """Asks a shard for its groups in some states, as many as one turn of the event loop lists. `group_ids` and
+    `position` are those of the page before; None asks for the first page."""
+
+    states: list[str] = array(string)
+    group_ids: list[str] | None = nullable_array(string)
+    position: int = int32()
+
+
+class GroupPage(ProtocolMessage, versions=(0, 0)):
+    """Some groups of a shard. `group_ids` are those of all its groups; those from `position` on are for later pages."""
+
+    error_code: int = int16()
+    groups: list[group_admin.ListedGroup] = array(group_admin.ListedGroup)
+    group_ids: list[str] = array(string)
+    position: int = int32()
 
 
 class ManyOffsets(ProtocolMessage, versions=(0, 0)):
@@ -128,6 +146,8 @@ def refused(call: GroupCall, error: ErrorCode) -> ProtocolMessage:
                 group_admin.DeletableGroupResult(group_id=name, error_code=error) for name in request.groups_names
             ]
             return group_admin.DeleteGroupsResponse(results=results)
+        case GroupPageRequest():
+            return GroupPage(error_code=error)
         case DeleteTopicOffsetsRequest():
             return DeleteTopicOffsetsResponse(error_code=error)
     raise AssertionError(f"{type(request).__name__} is no request of a group coordinator")

@@ -22,9 +22,12 @@ from gnomon.broker.groups.call import (
     DeleteTopicOffsetsRequest,
     DeletionUnfinished,
     GroupCall,
+    GroupPage,
+    GroupPageRequest,
     error_of,
     refused,
 )
+from gnomon.broker.groups.group_admin import states_asked_for
 from gnomon.broker.groups.group_shard import GroupShard
 from gnomon.broker.groups.members_memory import MembersMemory
 from gnomon.broker.groups.parts import OFFSETS_MAX, RequestPart, joined, parts_of, with_places
@@ -38,7 +41,12 @@ from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest, ListGroupsResponse
+from gnomon.wire.kafka.messages.group_admin import (
+    DeleteGroupsRequest,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest
 from gnomon.wire.kafka.schema import ProtocolMessage
 
@@ -109,6 +117,7 @@ class GroupCoordinator:
         self._asked_in_vain: dict[int, float] = {}
         """By partition that another broker leads: when OffsetFetch requests for it began to be refused here."""
         self._tasks = OwnTasks()
+        self._one_listing = trio.Lock()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until it is cancelled; start it (`nursery.start`) before the first request."""
@@ -214,6 +223,8 @@ class GroupCoordinator:
             case DeleteGroupsRequest():
                 again = replace(call, token=lambda response: self._deleted(partition, call, response))
                 self._machines.submit(partition, again, refuse)
+            case GroupPageRequest(group_ids=None):
+                self._ask_pages(partition, call, refuse)
             case _:
                 self._machines.submit(partition, call, refuse)
 
@@ -231,6 +242,25 @@ class GroupCoordinator:
             self._ask(partition, replace(call, request=request))
 
         self._tasks.start_soon(ask_again)
+
+    def _ask_pages(self, partition: int, call: GroupCall, refuse: Callable[[Refusal], None]) -> None:
+        """Asks a shard for the pages of its groups, one after the other, and answers with one page of all."""
+        groups: list[ListedGroup] = []
+
+        def answered(page: GroupPage) -> None:
+            groups.extend(page.groups)
+            if page.error_code or page.position == len(page.group_ids):
+                call.token(GroupPage(error_code=page.error_code, groups=groups))
+                return
+            rest = GroupPageRequest(states=call.request.states, group_ids=page.group_ids, position=page.position)
+
+            async def ask_again() -> None:
+                await self._clock.sleep(PAUSE_SECONDS)
+                self._ask(partition, replace(call, request=rest, token=answered))
+
+            self._tasks.start_soon(ask_again)
+
+        self._machines.submit(partition, replace(call, token=answered), refuse)
 
     def _offsets_refusal(self, partition: int) -> ErrorCode:
         """The error of an OffsetFetch that is refused: first to ask again, and only later to ask another broker.
@@ -293,20 +323,24 @@ class GroupCoordinator:
         gathering.end()
 
     async def _list(self, call: GroupCall) -> None:
+        """Answers with the groups of all shards. One listing is made at a time: its groups are all in memory."""
+        async with self._one_listing:
+            call.token(await self._listing(call))
+
+    async def _listing(self, call: GroupCall) -> ProtocolMessage:
         try:
             used = await self._machines.used()
         except LogUnavailable:
-            call.token(refused(call, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return
-        partitions = [partition for partition in used if self._machines.serves(partition)]
-
-        def listed(answers: list[Any]) -> None:
-            errors = [answer.error_code for answer in answers if answer.error_code]
-            groups = [group for answer in answers for group in answer.groups]
-            call.token(ListGroupsResponse(error_code=errors[0] if errors else ErrorCode.NONE, groups=groups))
-
-        part = RequestPart("", call.request, SHARD_WEIGHT)
-        self._gather(((partition, part) for partition in partitions), call, listed)
+            return refused(call, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        request = GroupPageRequest(states=states_asked_for(call.request), group_ids=None)
+        part = RequestPart("", request, SHARD_WEIGHT)
+        parts = ((partition, part) for partition in used if self._machines.serves(partition))
+        pages: list[Any] = await outcome_of(
+            lambda done: self._gather(parts, replace(call, request=request), lambda answers: done(answers, None))
+        )
+        errors = [page.error_code for page in pages if page.error_code]
+        groups = [group for page in pages for group in page.groups]
+        return ListGroupsResponse(error_code=errors[0] if errors else ErrorCode.NONE, groups=groups)
 
 
 def _no_effect(effect: Never) -> None:

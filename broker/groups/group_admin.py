@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gnomon.broker.groups.group import Group, GroupState
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import (
@@ -39,18 +41,30 @@ def describe(group_id: str, group: Group | None, known: bool, version: int, oper
     return described
 
 
-def listed(group_id: str, group: Group | None, request: ListGroupsRequest) -> ListedGroup | None:
-    """A group's line in ListGroups, or None if a filter (in any case) leaves it out."""
-    state = GroupState.EMPTY if group is None else group.state
-    if not _passes(state.value, request.states_filter) or not _passes(CLASSIC, request.types_filter):
-        return None
+def states_asked_for(request: ListGroupsRequest) -> list[str]:
+    """The states whose groups pass the filters of a request, which are in any case."""
+    if not _words(request.types_filter, [CLASSIC]):
+        return []
+    return _words(request.states_filter, [state.value for state in GroupState])
+
+
+def _words(filter: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The known words that a filter names, all for an empty one.
+
+    A filter may have thousands of words, and long ones: it is read once for all groups, and only where it can match.
+    """
+    if not filter:
+        return list(known)
+    longest = max(map(len, known))
+    named = {word.lower() for word in filter if len(word) <= longest}
+    return [word for word in known if word.lower() in named]
+
+
+def listed(group_id: str, group: Group | None) -> ListedGroup:
+    """A group's line in ListGroups; `group` is None if the group has only offsets."""
     return ListedGroup(
         group_id=group_id,
         protocol_type="" if group is None else group.protocol_type,
-        group_state=state.value,
+        group_state=GroupState.EMPTY.value if group is None else group.state.value,
         group_type=CLASSIC,
     )
-
-
-def _passes(name: str, allowed: list[str]) -> bool:
-    return not allowed or name.lower() in [item.lower() for item in allowed]

@@ -12,6 +12,7 @@ It is a tenant of the coordination runtime (`coordination.state_machine`), whose
    them again.
 4. A group is forgotten at once when it has no members, no outstanding member ids, no record and no offsets.
 5. Work on many offsets is divided: a turn deletes at most OFFSETS_MAX of them, and examines about as many for expiry.
+   A listing has pages of GROUPS_LISTED_MAX groups; a group that appears or ends between two pages may be missing.
    A group whose deletion has begun takes neither members nor commits until it is gone.
 """
 
@@ -32,6 +33,8 @@ from gnomon.broker.groups.call import (
     DeleteTopicOffsetsResponse,
     DeletionUnfinished,
     GroupCall,
+    GroupPage,
+    GroupPageRequest,
     Reply,
     error_of,
     refused,
@@ -63,8 +66,6 @@ from gnomon.wire.kafka.messages.group_admin import (
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
 )
 from gnomon.wire.kafka.messages.offsets import (
     FETCH_GROUPS_SINCE,
@@ -80,6 +81,8 @@ SNAPSHOT_PART_RECORDS = 500
 """Records of a part of a snapshot: encoding and appending as many takes some 4 ms."""
 GROUPS_EXAMINED_MAX = 1_000
 """Groups that a turn examines for offsets of deleted topics: as many take some 3 ms."""
+GROUPS_LISTED_MAX = 100
+"""Groups of a page: ten shards may be asked for one in one turn, and listing 1,000 groups takes some 2 ms."""
 EXPIRY_PAUSE_SECONDS = 0.001
 """Between two turns of one search for expired offsets."""
 NOTHING_KNOWN: Alive = MappingProxyType({})
@@ -205,9 +208,8 @@ class GroupShard:
         match call.request:
             case DescribeGroupsRequest():
                 self._describe(call, turn)
-            case ListGroupsRequest():
-                found = [listed(group_id, self._groups.get(group_id), call.request) for group_id in self._group_ids()]
-                turn.reply(call, ListGroupsResponse(groups=[item for item in found if item is not None]))
+            case GroupPageRequest():
+                self._list_page(call, turn)
             case DeleteGroupsRequest():
                 self._delete_groups(call, turn)
             case DeleteTopicOffsetsRequest():
@@ -314,6 +316,19 @@ class GroupShard:
             for group_id in request.groups
         ]
         turn.reply(call, DescribeGroupsResponse(groups=described))
+
+    def _list_page(self, call: GroupCall, turn: Turn) -> None:
+        request: GroupPageRequest = call.request
+        states = frozenset(request.states)
+        group_ids = self._group_ids() if request.group_ids is None else request.group_ids
+        end = min(request.position + GROUPS_LISTED_MAX, len(group_ids))
+        page = [
+            listed(group_id, self._groups.get(group_id))
+            for group_id in group_ids[request.position : end]
+            if group_id in self._groups or group_id in self._stored.offsets
+        ]
+        found = [each for each in page if each.group_state in states]
+        turn.reply(call, GroupPage(groups=found, group_ids=group_ids, position=end))
 
     def _delete_groups(self, call: GroupCall, turn: Turn) -> None:
         request: DeleteGroupsRequest = call.request

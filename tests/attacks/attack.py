@@ -99,6 +99,11 @@ def _created(count: int) -> bytes:
     return compact(count) + each + b"\0\0\x75\x30\0\0"
 
 
+def _words(count: int) -> bytes:
+    """ListGroups with words that are the states of no group."""
+    return compact(count) + b"".join(text(f"{number:04x}") for number in range(count)) + b"\0"
+
+
 def _tagged(count: int) -> bytes:
     """A Heartbeat with unknown tagged fields."""
     return text("g") + b"\0\0\0\1" + text("m") + b"\0" + compact(count - 1) + b"\5\0" * count
@@ -165,6 +170,8 @@ ATTACKS = (
     Attack("JoinGroup, 9,000 protocols", _kafka(11, 7, _joined(9_000))),
     Attack("DescribeConfigs, 9,900 times one topic", _kafka(32, 4, _described(9_900)), 2),
     Attack("CreateTopics, 3,000 bad names", _kafka(19, 5, _created(3_000)), 2),
+    Attack("ListGroups, 900 words, for 1,500 groups", _kafka(16, 4, _words(900)), 5),
+    Attack("ListGroups, 9,900 words, for 1,500 groups", _kafka(16, 4, _words(9_900)), 5),
     Attack("Heartbeat, 4 million tagged fields", _kafka(12, 4, _tagged(4_000_000))),
     Attack("Produce, 10 million tagged fields", _kafka(0, 9, _tagged_produce(10_000_000))),
     Attack("Produce, 3,900 partitions without records", _kafka(0, 9, _null_batches(3_900)), 2),

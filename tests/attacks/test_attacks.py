@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attack import ATTACKS, GZIP_TOPIC, TOPIC, WIDE_PARTITIONS, WIDE_TOPIC, Attack
+from attack import ATTACKS, Attack
 from canary import Canary
-from confluent_kafka.admin import AdminClient, NewTopic
+from prepared import CANARY_TOPIC, prepare
 from watched_node import WatchedNode
 
 from gnomon.testing import KafkaBroker
@@ -18,8 +18,6 @@ REQUEST_MEMORY_BYTES = 32 << 20
 MEMORY_BYTES_MAX = REQUEST_MEMORY_BYTES + (64 << 20)
 TURN_SECONDS_MAX = 0.010
 """The most processor time of one turn of the event loop, and of the canary for each connection of an attack."""
-CREATE_SECONDS_MAX = 30.0
-CANARY_TOPIC = "canary"
 PROGRAM = Path(__file__).with_name("timed_node.py")
 
 
@@ -32,12 +30,7 @@ def turns(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def broker(turns: Path) -> Iterator[KafkaBroker]:
     settings = {"broker.request_queue_bytes_max": REQUEST_MEMORY_BYTES}
     with KafkaBroker(settings=settings, command=(sys.executable, str(PROGRAM), str(turns))) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        topics = [NewTopic(name, 1) for name in (CANARY_TOPIC, TOPIC)]
-        topics.append(NewTopic(GZIP_TOPIC, 1, config={"compression.type": "gzip"}))
-        topics.append(NewTopic(WIDE_TOPIC, WIDE_PARTITIONS))
-        for created in admin.create_topics(topics).values():
-            created.result(CREATE_SECONDS_MAX)
+        prepare((broker.host, broker.port))
         yield broker
         assert broker.running, "the broker ended by itself"
 

@@ -9,6 +9,7 @@ from coordinator_on_logs import commit, error_of, fetch, join, neighbour, serve
 
 from gnomon.broker.coordination.state_log import LogUnavailable, NotLogLeader
 from gnomon.broker.errors import KafkaError
+from gnomon.broker.groups import group_shard
 from gnomon.broker.groups.coordinator import (
     SENT_AWAY_SECONDS,
     WEIGHT_PER_TURN,
@@ -127,6 +128,45 @@ def test_answers_about_several_groups_are_assembled_from_their_shards():
         assert [result.error_code for result in deleted.results] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
         assert len((await broker.ask(ListGroupsRequest(), 4)).groups) == 9
         assert (await broker.ask(DescribeGroupsRequest(groups=[]), 5)).groups == []
+
+    serve(scenario)
+
+
+def test_a_listing_of_many_groups_takes_many_turns_and_one_listing_is_made_at_a_time(monkeypatch):
+    monkeypatch.setattr(group_shard, "GROUPS_LISTED_MAX", 3)
+
+    async def scenario(broker):
+        names = [name for name in (f"n{index}" for index in range(1500)) if partition_for(name, 50) == 0][:20]
+        for name in names:
+            await broker.ask(commit(name, 1), 8)
+        start = trio.current_time()
+        ends = []
+
+        async def list_groups():
+            listing = await broker.ask(ListGroupsRequest(), 4)
+            assert [group.group_id for group in listing.groups] == names
+            ends.append(trio.current_time() - start)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(list_groups)
+            nursery.start_soon(list_groups)
+        assert ends == [pytest.approx(6 * PAUSE_SECONDS), pytest.approx(12 * PAUSE_SECONDS)]
+
+    serve(scenario)
+
+
+def test_a_listing_whose_shard_is_given_up_between_two_pages_says_so(monkeypatch):
+    monkeypatch.setattr(group_shard, "GROUPS_LISTED_MAX", 1)
+
+    async def scenario(broker):
+        for name in ("g", neighbour("g")):
+            await broker.ask(commit(name, 1), 8)
+        listing = broker.tell(ListGroupsRequest(), 4)
+        await trio.testing.wait_all_tasks_blocked()
+        broker.leads = False
+        broker.coordinator.release()
+        await trio.sleep(1)
+        assert [answer.error_code for answer in listing] == [ErrorCode.NOT_COORDINATOR]
 
     serve(scenario)
 
