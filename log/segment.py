@@ -124,7 +124,7 @@ class Segment:
         """The entry whose batch covers `offset`, which must be in the segment."""
         entry = self._positions.get(offset)
         if entry is not None:
-            return entry
+            return max(entry, self.ledger.start_entry)  # entries without records lay between, and were deleted since
         low = self.ledger.start_entry if self._local else self._near_end(view, offset)
         entry = self.first_entry(view, lambda header: header.next_offset > offset, low)
         sound = self._sound(view, entry, EntryId(self.ledger.last_add_confirmed + 1))

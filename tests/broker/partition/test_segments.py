@@ -18,7 +18,7 @@ from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.trim import RetentionBound
 from gnomon.broker.stores import BOOKIE_NAME
 from gnomon.log.chains import PARTITIONS_PER_TURN, all_segments, ledgers_prefix
-from gnomon.log.entry import Offset
+from gnomon.log.entry import EntryKind, Offset
 from gnomon.log.segment_record import segment_name
 from gnomon.log.topic import topic_key
 from gnomon.metadata.client import Compare, Delete, DeletePrefix, InvalidRequest, Metadata, Operation, Put, TxnResult
@@ -218,6 +218,28 @@ def test_records_can_be_deleted_up_to_any_offset(play: Play, before: int) -> Non
         assert (await act.append(partition, "next")).base_offset == 9
 
     play(body, reopened)
+
+
+def test_a_reader_goes_on_at_an_entry_without_records_that_was_deleted_since(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=1000)
+        for number in range(20):
+            await act.append(partition, str(number), producer_id=5, base_sequence=number)
+        first = partition.segments[0]
+        with first.view() as view:
+            kinds = [first.header(view, EntryId(entry)).kind for entry in range(first.ledger.last_add_confirmed + 1)]
+        snapshot = kinds.index(EntryKind.PRODUCERS)
+        await partition.delete_before(Offset(snapshot))
+        assert first.ledger.start_entry > snapshot
+        # A reader of a shadow had read all records before the snapshot was confirmed.
+        first.remember(Offset(snapshot), EntryId(snapshot))
+        assert (await act.read(partition))[0] == (snapshot, str(snapshot))
+
+    play(body)
 
 
 def test_listing_very_many_partitions_yields_to_other_tasks(play: Play) -> None:
