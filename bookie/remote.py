@@ -8,15 +8,13 @@ made before it.
 
 Each add carries its ledger's last add confirmed (LAC). After the last add the LAC is sent without one (explicit LAC),
 so that followers of the ledger see its last entries. It is first sent without asking for an answer, and then again
-until the bookie acknowledges it. It is also sent again after a restart of the bookie, which keeps it in memory only. A
-bookie that was dismissed, or whose disk was replaced, gets no more calls: nothing waits for it.
+until the bookie acknowledges it. It is also sent again after a restart of the bookie, which keeps it in memory only
+(`explicit_lacs.py`). A bookie that was dismissed, or whose disk was replaced, gets no more calls: nothing waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import trio
@@ -24,6 +22,7 @@ import trio
 from gnomon.bookie.bookie import Added, Bounds, Confirmed, Copies, FenceResult, RangeRead, ReadableStore, StoreError
 from gnomon.bookie.entry import StoredEntry, decode_entry
 from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.explicit_lacs import ExplicitLacs, LacRequest
 from gnomon.bookie.ids import EntryId, LedgerId, SessionId
 from gnomon.bookie.protocol import ADDS_MAX
 from gnomon.metadata.client import Revision
@@ -31,16 +30,13 @@ from gnomon.runtime.backoff import Backoff
 from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.rpc.errors import NotSent
-from gnomon.runtime.timers import Timers
+from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import Clock, WorldError
 
 EXPLICIT_LAC_SECONDS: Final = 0.01
 """Delay before an explicit LAC is sent when no further add carries it; also the shortest interval."""
 SURE: Final = Backoff(0.5, 30.0)
 """Delays before an explicit LAC is sent again with an acknowledgement: at first, and after failures."""
-EXPLICIT_LACS_MAX: Final = 10_000
-"""While a bookie is away, the explicit LACs of this many ledgers wait for it, those confirmed last. As many are kept
-after their acknowledgement, and are sent again after a restart of the bookie."""
 ASKED_AT_ONCE: Final = 500
 """Explicit LACs that are sent again in one turn of the event loop: one takes some 2 to 10 us."""
 GATHERED_BYTES_MAX: Final = 4096
@@ -64,28 +60,26 @@ class RemoteBookie:
         self._timers = timers
         self._explicit_lac_seconds = explicit_lac_seconds
         self._gathered: list[_Add] = []
-        self._confirmed: dict[LedgerId, Confirmed] = {}
-        """Explicit LACs to send soon."""
-        self._unsure: dict[LedgerId, Confirmed] = {}
-        """Explicit LACs that were sent, and may not have arrived."""
-        self._acknowledged: dict[LedgerId, Confirmed] = {}
-        """Explicit LACs that the bookie has acknowledged, perhaps before it restarted."""
-        self._sure_due = False
+        self._lacs = ExplicitLacs()
+        self._sure_timer: Timer | None = None
+        """The next turn in which explicit LACs are sent with a request for an acknowledgement."""
         self._failures = 0
+        """Rounds in a row of which a request failed; a success sets it to 0."""
+        self._failed = False
+        """A request failed that `_failures` does not count yet."""
         self._retired = False
 
     def retire(self) -> None:
         """Ends this client for good: the disk was dismissed, or another disk with no promises has its name."""
         self.client = None
         self._retired = True
-        self._confirmed.clear()
-        self._unsure.clear()
-        self._acknowledged.clear()
+        self._lacs = ExplicitLacs()
+        self._stop_round()
 
     def _connected(self) -> RpcClient:
         self._send_gathered()
         if self.client is None:
-            raise _never_seen()
+            raise _no_client()
         return self.client
 
     def add(
@@ -101,7 +95,7 @@ class RemoteBookie:
         client = self.client
         if client is None:
             # By a timer, because `done` must not be called before this returns.
-            self._timers.call_at(self._clock.monotonic(), lambda: done(entry, _never_seen()))
+            self._timers.call_at(self._clock.monotonic(), lambda: done(entry, _no_client()))
             return
         if client.waits and len(value) <= GATHERED_BYTES_MAX:
             if not self._gathered:
@@ -118,7 +112,7 @@ class RemoteBookie:
         for at in range(0, len(gathered), ADDS_MAX):
             adds = gathered[at : at + ADDS_MAX]
             if client is None:
-                _end_all(adds, _never_seen())
+                _end_all(adds, _no_client())
                 continue
             positions = [
                 number
@@ -132,64 +126,59 @@ class RemoteBookie:
         """See `Bookie.confirm`; several of one ledger are sent as one, a little later."""
         if self._retired:
             return
-        if not self._confirmed:
+        if not self._lacs.is_fresh:
             self._timers.call_at(self._clock.monotonic() + self._explicit_lac_seconds, self._send_confirmed)
-        confirmed = Confirmed(last_add_confirmed, session)
-        self._confirmed[ledger] = max(confirmed, self._confirmed.get(ledger, confirmed))
+        self._lacs.confirm(ledger, Confirmed(last_add_confirmed, session))
 
     def _send_confirmed(self) -> None:
-        confirmed, self._confirmed = self._confirmed, {}
-        if self.client is not None:
-            for ledger, (entry, session) in confirmed.items():
+        for ledger, (entry, session) in self._lacs.take_fresh().items():
+            if self.client is not None:
                 self.client.tell("confirm", ledger, session, entry)
-        _keep(self._unsure, confirmed)
         self._make_sure_soon()
 
     def has_started(self) -> None:
         """The bookie may have restarted: then it knows only the last add confirmed carried by adds."""
-        unsure, self._unsure = self._unsure, dict(self._acknowledged)
-        _keep(self._unsure, unsure)
-        self._failures = 0
+        self._lacs.has_started()
+        self._failures, self._failed = 0, False
+        self._stop_round()
         self._make_sure_soon()
 
     def _make_sure_soon(self) -> None:
         """Without a client nothing is due: `has_started` follows once the bookie is seen alive."""
-        if self._unsure and self.client is not None and not self._sure_due:
-            self._sure_due = True
-            seconds = SURE.seconds(self._failures + 1)
-            self._timers.call_at(self._clock.monotonic() + seconds, self._make_sure)
+        if not self._lacs.is_due or self.client is None or self._sure_timer is not None:
+            return
+        self._failures, self._failed = self._failures + self._failed, False
+        seconds = SURE.seconds(self._failures + 1)
+        self._sure_timer = self._timers.call_at(self._clock.monotonic() + seconds, self._make_sure)
 
     def _make_sure(self) -> None:
-        self._sure_due = False
-        asked, self._unsure = self._unsure, {}
-        self._ask_some(asked)
-        self._make_sure_soon()
+        self._lacs.begin_round()
+        self._ask_some()
 
-    def _ask_some(self, asked: dict[LedgerId, Confirmed]) -> None:
-        """Sends explicit LACs again, ASKED_AT_ONCE in a turn."""
-        if self.client is None:
-            return
-        for ledger in list(islice(asked, ASKED_AT_ONCE)):
-            confirmed = asked.pop(ledger)
-            if ledger not in self._confirmed and ledger not in self._unsure:  # otherwise a higher one is to be sent
-                self._ask_to_confirm(self.client, ledger, confirmed)
-        if asked:
-            self._timers.call_at(self._clock.monotonic() + PAUSE_SECONDS, partial(self._ask_some, asked))
+    def _ask_some(self) -> None:
+        client = self.client
+        assert client is not None, "a retired client asks nothing"
+        for request in self._lacs.ask(ASKED_AT_ONCE):
+            arguments = (request.ledger, request.confirmed.session, request.confirmed.entry)
+            client.send("confirm", arguments, b"", partial(self._answered, request))
+        if self._lacs.in_round:
+            self._sure_timer = self._timers.call_at(self._clock.monotonic() + PAUSE_SECONDS, self._ask_some)
+        else:
+            self._sure_timer = None
+            self._make_sure_soon()
 
-    def _ask_to_confirm(self, client: RpcClient, ledger: LedgerId, confirmed: Confirmed) -> None:
-        def answered(_value: Any, _attachment: memoryview, error: Exception | None) -> None:
-            if self._retired:
-                return
-            if error is None:
-                self._failures = 0
-                _keep(self._acknowledged, {ledger: confirmed})
-            elif ledger not in self._unsure and ledger not in self._confirmed:
-                _keep(self._unsure, {ledger: confirmed})
-                if not self._sure_due:
-                    self._failures += 1
-                    self._make_sure_soon()
+    def _answered(self, request: LacRequest, _value: Any, _attachment: memoryview, error: Exception | None) -> None:
+        if error is None:
+            self._failures, self._failed = 0, False
+            self._lacs.acknowledged(request)
+        elif self._lacs.failed(request):
+            self._failed = True
+            self._make_sure_soon()
 
-        client.send("confirm", (ledger, confirmed.session, confirmed.entry), b"", answered)
+    def _stop_round(self) -> None:
+        if self._sure_timer is not None:
+            self._sure_timer.cancel()
+            self._sure_timer = None
 
     async def put_copies(self, ledger: LedgerId, session: SessionId, copies: Copies) -> None:
         """See `Bookie.put_copies`."""
@@ -259,15 +248,6 @@ class RemoteBookie:
         return None
 
 
-def _keep(kept: dict[LedgerId, Confirmed], newer: Mapping[LedgerId, Confirmed]) -> None:
-    """Adds explicit LACs, and drops the oldest beyond EXPLICIT_LACS_MAX."""
-    for ledger, confirmed in newer.items():
-        kept.pop(ledger, None)
-        kept[ledger] = confirmed
-    while len(kept) > EXPLICIT_LACS_MAX:
-        del kept[next(iter(kept))]
-
-
 def _added(done: Added, entry: EntryId, _value: Any, _attachment: memoryview, error: Exception | None) -> None:
     assert error is None or isinstance(error, LedgerError | WorldError), error
     done(entry, error)
@@ -294,7 +274,8 @@ def _end_all(adds: list[_Add], error: StoreError) -> None:
         done(entry, error)
 
 
-def _never_seen() -> NotSent:
+def _no_client() -> NotSent:
     return NotSent(
-        "this bookie was not seen alive since this process started, or its disk was replaced: nothing was sent"
+        "this bookie was not seen alive since this process started, or its disk was dismissed or replaced: nothing was"
+        " sent; `gnomon bookie list` shows its state"
     )

@@ -10,7 +10,7 @@ from audits import WIDE
 from numbered_entries import fill
 from with_cluster import with_cluster
 
-from gnomon.bookie import remote
+from gnomon.bookie import explicit_lacs
 from gnomon.bookie.ids import EntryId, LedgerId
 from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.bookie.ledgers.lac import REFUSED_AGAIN_SECONDS
@@ -86,7 +86,7 @@ def test_a_bookie_receives_the_last_add_confirmed_soon_after_a_long_partition() 
 def test_the_explicit_lacs_that_wait_for_a_bookie_are_bounded_however_long_it_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote, "EXPLICIT_LACS_MAX", 5)
+    monkeypatch.setattr(explicit_lacs, "EXPLICIT_LACS_MAX", 5)
 
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         name, clock = cluster.names[1], client.world.clock
@@ -98,15 +98,15 @@ def test_the_explicit_lacs_that_wait_for_a_bookie_are_bounded_however_long_it_is
             await clock.sleep(7)
             ledger = await ledger.roll(f"segment-{number}", properties={})
         await clock.sleep(60)
-        assert sizes_of(client.bookies.get(name)).held["RemoteBookie._unsure"] == 5
+        assert sizes_of(client.bookies.get(name)).held["ExplicitLacs._unsure"] == 5
         cluster.bookies[name].start()
         await clock.sleep(30)
         newest = await client.follow("segment-10")
         bookie = client.bookies.get(name)
         assert bookie is not None
         assert (await bookie.last_add_confirmed(newest.id)).entry == 1, "those confirmed last are kept"
-        assert sizes_of(bookie).held["RemoteBookie._unsure"] == 0
-        assert sizes_of(bookie).held["RemoteBookie._acknowledged"] == 5
+        assert sizes_of(bookie).held["ExplicitLacs._unsure"] == 0
+        assert sizes_of(bookie).held["ExplicitLacs._acknowledged"] == 5
 
     with_cluster(work, bookies=3)
 

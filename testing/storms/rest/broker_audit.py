@@ -88,7 +88,7 @@ KEPT: Final[Mapping[str, Callable[[Facts], int]]] = {
         _bounded,
     ),
     # bounded caches: entries, answers of bookies, batches that were refused
-    **dict.fromkeys(("EntryCache._entries", "EntryCache._runs", "RemoteBookie._acknowledged"), _bounded),
+    **dict.fromkeys(("EntryCache._entries", "EntryCache._runs", "ExplicitLacs._acknowledged"), _bounded),
     **dict.fromkeys(("RefusedBatches._awaited", "AwaitedBatches._batches", "RecentAnswers._answers"), _bounded),
     # cancelled timers, of which few are kept; TIMERS judges the live ones
     "Timers._heap": _bounded,
