@@ -7,15 +7,13 @@ the claimer has left only two things, both at the bookies: the promise of its se
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import trio
 
 from gnomon.bookie.bookie import Bookie, Bookies, RangeRead, known_bookie
 from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.errors import Fenced, LedgerError, LedgerFenced, NoSuchLedger, NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
-from gnomon.bookie.ledgers.copies import batches
+from gnomon.bookie.ledgers.copies import batches, have_entries
 from gnomon.bookie.ledgers.recovery import Recovery
 from gnomon.bookie.placement import place
 from gnomon.bookie.record import LedgerRecord
@@ -196,21 +194,7 @@ class RecoveryDriver:
         entries = self.recovery.copied_entries
         if len(self._copies) < len(self.recovery.ensemble) or self._problems or len(entries) > LOOK_ENTRIES_MAX:
             return False
-        whole: list[int] = []
-
-        async def look(index: int, bookie: Bookie) -> None:
-            session = self._record.fragments[-1].session
-            with suppress(LedgerError, WorldError):
-                runs = await bookie.present(self._ledger, EntryId(entries[0]), EntryId(entries[-1]), session)
-                if not self.recovery.lacks_entries(index, runs):
-                    whole.append(index)
-
-        if entries:
-            with trio.move_on_after(LOOK_SECONDS):
-                async with trio.open_nursery() as nursery:
-                    for index, copies in self._copies.items():
-                        nursery.start_soon(look, index, copies.bookie)
-        return not entries or len(whole) == len(self._copies)
+        return await have_entries(self._bookies, self._ledger, self._record, entries, LOOK_SECONDS)
 
     def next_ensemble(self) -> tuple[BookieId, ...]:
         """The bookies of the next fragment."""

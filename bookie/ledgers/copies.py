@@ -3,16 +3,18 @@
 A single entry is requested from the first bookie of its write set (the bookies that should have it). After
 SPECULATIVE_SECONDS without an answer, or an answer without the entry, the next bookie is asked as well. The first copy
 to arrive is used (speculative reading, as in BookKeeper). Adjacent entries are read from several bookies at once.
+`have_entries` only asks whether each bookie has its copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from math import inf
 
 import trio
 
-from gnomon.bookie.bookie import Bookies, RangeRead, known_bookie
+from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bookies, RangeRead, known_bookie
 from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.errors import LedgerError, NoSuchEntry, NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
@@ -221,6 +223,33 @@ def _never_acknowledged(entry: EntryId, quorum: Quorum, answers: Mapping[int, Ra
     said = [answers[index] for index in quorum.write_set(entry) if index in answers]
     negatives = [each for each in said if entry < each.scanned_to and entry not in dict(each.entries)]
     return len(negatives) >= quorum.negatives_needed
+
+
+async def have_entries(
+    bookies: Bookies, ledger: LedgerId, record: LedgerRecord, entries: range, seconds: float = inf
+) -> bool:
+    """Whether each bookie of a ledger's last fragment has those of `entries` that it should store.
+
+    False also if a bookie does not list its entries within `seconds`, and for more than PRESENT_ENTRIES_MAX entries.
+    """
+    if len(entries) > PRESENT_ENTRIES_MAX:
+        return False
+    fragment = record.fragments[-1]
+    whole: list[int] = []
+
+    async def look(index: int, name: BookieId) -> None:
+        with suppress(LedgerError, WorldError):
+            bookie = known_bookie(bookies, name)
+            runs = await bookie.present(ledger, EntryId(entries[0]), EntryId(entries[-1]), fragment.session)
+            if not record.quorum.lacking(index, entries, runs):
+                whole.append(index)
+
+    if entries:
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                for index, name in enumerate(fragment.bookies):
+                    nursery.start_soon(look, index, name)
+    return not entries or len(whole) == len(fragment.bookies)
 
 
 def _last_of(record: LedgerRecord, fragment: Fragment, last: EntryId) -> EntryId:

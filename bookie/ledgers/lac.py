@@ -3,13 +3,12 @@ be writing."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from math import inf
 
 import trio
 
-from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bookie, Bookies, Confirmed, known_bookie
+from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bookie, Bookies, Confirmed, StoreError, known_bookie
 from gnomon.bookie.errors import LedgerError, NoSuchEntry
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId
 from gnomon.bookie.record import Fragment
@@ -26,17 +25,27 @@ async def ask_confirmed(
     bookies: Bookies, ledger: LedgerId, names: Iterable[BookieId], seconds: float = inf
 ) -> list[Confirmed]:
     """Asks all bookies at once for the last add confirmed; returns the answers within `seconds`."""
-    heard: list[Confirmed] = []
+    answers = await ask_each(bookies, ledger, names, seconds)
+    return [answer for answer in answers.values() if isinstance(answer, Confirmed)]
+
+
+async def ask_each(
+    bookies: Bookies, ledger: LedgerId, names: Iterable[BookieId], seconds: float = inf
+) -> Mapping[BookieId, Confirmed | StoreError]:
+    """Asks all bookies at once for the last add confirmed; returns each one's answer or error within `seconds`."""
+    answers: dict[BookieId, Confirmed | StoreError] = {}
 
     async def ask(name: BookieId) -> None:
-        with suppress(LedgerError, WorldError):
-            heard.append(await known_bookie(bookies, name).last_add_confirmed(ledger))
+        try:
+            answers[name] = await known_bookie(bookies, name).last_add_confirmed(ledger)
+        except (LedgerError, WorldError) as error:
+            answers[name] = error
 
     with trio.move_on_after(seconds):
         async with trio.open_nursery() as nursery:
             for name in names:
                 nursery.start_soon(ask, name)
-    return heard
+    return answers
 
 
 async def ask_stored(bookies: Bookies, ledger: LedgerId, fragment: Fragment, confirmed: EntryId) -> EntryId | None:
@@ -47,11 +56,9 @@ async def ask_stored(bookies: Bookies, ledger: LedgerId, fragment: Fragment, con
         for name in fragment.bookies:
             bookie = known_bookie(bookies, name)
             while True:
-                runs = await bookie.present(
-                    ledger, EntryId(last + 1), EntryId(last + PRESENT_ENTRIES_MAX), fragment.session
-                )
-                if runs:
-                    last = runs[-1][1]
+                newer = await last_present(bookie, ledger, fragment, last)
+                if newer > last:
+                    last = newer
                     continue
                 try:  # a bookie that may have lost entries has no runs, and yet does not say that there are no more
                     await bookie.read(ledger, EntryId(last + 1), fragment.session)
@@ -60,6 +67,17 @@ async def ask_stored(bookies: Bookies, ledger: LedgerId, fragment: Fragment, con
     except (LedgerError, WorldError):
         return None
     return last
+
+
+async def last_present(bookie: Bookie, ledger: LedgerId, fragment: Fragment, after: EntryId) -> EntryId:
+    """The last entry that a bookie has among the PRESENT_ENTRIES_MAX after `after`; `after` if it has none of them.
+
+    Raises:
+        LedgerError, WorldError: the bookie did not answer.
+    """
+    first, last = EntryId(after + 1), EntryId(after + PRESENT_ENTRIES_MAX)
+    runs = await bookie.present(ledger, first, last, fragment.session)
+    return runs[-1][1] if runs else after
 
 
 async def wait_for_news(

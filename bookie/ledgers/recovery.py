@@ -16,7 +16,6 @@ E is the number of bookies of a fragment. An entry is sent to Qw of them and ack
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from gnomon.bookie.entry import StoredEntry
@@ -72,21 +71,13 @@ class Recovery:
 
     @property
     def copied_entries(self) -> range:
-        """The entries of the last fragment that have more than one copy, once `next_read` is None.
+        """The entries of the last fragment that should have more than one copy, once `next_read` is None.
 
         The earlier writer may have died while adds were on their way to a bookie, or while it wrote without it, or
         after it used the bookie again: then the bookie lacks entries, at the end of the fragment or within it.
         """
         copied = self._record.quorum.write_quorum > 1
         return range(self._first, self.last_entry + 1 if copied else self._first)
-
-    def lacks_entries(self, bookie: int, runs: Iterable[tuple[EntryId, EntryId]]) -> bool:
-        """Whether a bookie of the ensemble lacks one of the `copied_entries`.
-
-        Args:
-            runs: see `Quorum.lacking`.
-        """
-        return bool(self._record.quorum.lacking(bookie, self.copied_entries, runs))
 
     @property
     def enough_fenced(self) -> bool:

@@ -7,7 +7,8 @@
    claims the ledger, which fences its writer. The ledger's owner has to open the ledger again.
 3. A report of a writer or claimer (`missing/`) names a ledger of which a bookie may lack entries. The entries that each
    bookie of the ledger should have and lacks are copied to it. The report is deleted once no bookie lacks any
-   (`repair`, invariant 7), unless the ledger was reported again meanwhile.
+   (`repair`, invariant 7), unless the ledger was reported again meanwhile. A bookie that does not answer costs a
+   round one wait of a call, for however many reports.
 4. A bookie whose store is an older copy of itself gets the entries that it lacks (`older_copy`, invariant 4).
 5. The membership of a draining bookie ends when no record names it any more: its cookie and registration are deleted.
 """
@@ -21,7 +22,7 @@ from typing import Final, NoReturn
 import trio
 
 from gnomon.bookie.errors import LedgerError, UnreadableRecord
-from gnomon.bookie.ids import NO_ENTRY, BookieId, EntryId
+from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledgers.catalog import end_fragment
 from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, LedgerRecord, decode_record, ledger_key
@@ -76,9 +77,9 @@ class Auditor:
         self._log = log
         self._throttle = Throttle(bookies.clock, settings.repair_bytes_per_second)
         self._gone_since: dict[BookieId, float] = {}
-        self._whole: dict[str, tuple[Revision, EntryId]] = {}
-        """By the key of a report that stays: its revision, and the entry up to which its ledger is whole. A ledger that
-        nobody claims may stay reported for days: its older entries are not looked at in each round."""
+        self._whole: dict[str, tuple[Revision, dict[BookieId, EntryId]]] = {}
+        """By the key of a report that stays: its revision, and `LedgerRepair.whole_to`. A ledger that nobody claims may
+        stay reported for days: its older entries are not looked at in each round."""
         self._unreadable: dict[str, Revision] = {}
         """Ledgers whose records could not be read in the last round, with the revision that was logged."""
 
@@ -145,8 +146,11 @@ class Auditor:
             await self._dismiss(draining)
         for item in older:
             await self._attempt(self._make_whole(item))
+        silent: set[BookieId] = set()
         for report in reported:
-            await self._attempt(self._settle(report))
+            await self._attempt(self._settle(report, silent))
+        if silent:
+            self._log.warning("repair_put_off", reason=f"no answer from {', '.join(sorted(silent))}")
 
     async def _range(self, prefix: str) -> tuple[KeyValue, ...]:
         return (await self._metadata.range(prefix)).items
@@ -243,21 +247,22 @@ class Auditor:
             self.totals.bookies_repaired += 1
             self._log.info("older_store_repaired", bookie=name)
 
-    async def _is_whole(self, stored: KeyValue, report: KeyValue) -> bool:
-        """Copies what a reported ledger lacks; returns whether that was all."""
+    async def _fill_gaps(self, stored: KeyValue, report: KeyValue, silent: set[BookieId]) -> bool:
+        """Copies the entries that bookies of a reported ledger lack; returns whether none lacks any."""
         repair = self._repair(stored)
-        revision, whole_to = self._whole.get(report.key, (report.mod_revision, NO_ENTRY))
+        revision, whole_to = self._whole.get(report.key, (report.mod_revision, repair.whole_to))
         if revision == report.mod_revision:
             repair.whole_to = whole_to
-        complete = await repair.fill_gaps()
         self._whole[report.key] = report.mod_revision, repair.whole_to
-        return complete
+        repair.silent = silent
+        return await repair.fill_gaps()
 
-    async def _settle(self, report: KeyValue) -> None:
+    async def _settle(self, report: KeyValue, silent: set[BookieId]) -> None:
+        """Repairs a reported ledger, and deletes the report if it lacks nothing; `silent` as in `LedgerRepair`."""
         name = report.value.decode()
         stored = await self._metadata.get(ledger_key(name))
         same = stored is not None and f"{MISSING}{stored.create_revision}" == report.key
-        if stored is not None and same and not await self._is_whole(stored, report):
+        if stored is not None and same and not await self._fill_gaps(stored, report, silent):
             return
         unchanged = Compare(report.key, KeyField.MOD_REVISION, report.mod_revision)
         if (await self._metadata.txn((unchanged,), (Delete(report.key),))).succeeded:

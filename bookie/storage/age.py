@@ -5,8 +5,8 @@
 2. A store that is younger than the metadata knows it to be is an older copy: it may lack entries and promises that it
    has acknowledged. `older_copy` says how it serves. In its next run it is older than the metadata knows.
 3. The store remembers the highest revision of the metadata that its bookie has seen; the id of a stored ledger is one,
-   too. Metadata of a lower revision is an older copy: the bookie does not serve with it, and removes nothing
-   that it does not list.
+   too. Metadata of a lower revision is an older copy: the bookie does not serve with such metadata, and keeps the
+   ledgers that such metadata does not list.
 4. A bookie removes nothing while the metadata does not list it as a member with this disk: otherwise metadata without
    content would say that no ledger exists.
 """

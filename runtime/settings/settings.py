@@ -208,7 +208,11 @@ class AuditorSettings:
     grace_seconds: float = _setting(60.0, "Time that a bookie may be away before its entries are copied to others.")
     interval_seconds: float = _setting(5.0, "Pause between two rounds.", minimum=0.001)
     lease_seconds: float = _setting(10.0, "Time until another auditor takes over after the auditor died.", minimum=0.5)
-    repair_bytes_per_second: float = _setting(32.0 * MIB, "Limit for the bytes a second that repair copies.", minimum=1)
+    repair_bytes_per_second: float = _setting(
+        32.0 * MIB,
+        "Limit for the bytes a second that repair copies. An entry that it only looks for counts as 100 bytes.",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import trio
 
+from gnomon.bookie.bookie import known_bookie
+from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledgers.catalog import Ledger, Quorum
+from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
 from gnomon.bookie.repair.auditor import Auditor, AuditSettings
 from gnomon.metadata.client import Metadata
@@ -79,3 +82,29 @@ async def copies_of(client: LedgerClient, name: str) -> dict[int, list[BookieId]
             if await bookie.present(ledger.id, EntryId(entry), EntryId(entry), fragment.session):
                 found.setdefault(entry, []).append(fragment.bookies[index])
     return found
+
+
+async def reported(client: LedgerClient) -> list[str]:
+    """The ledgers that are reported."""
+    return [item.value.decode() for item in (await client.metadata.range(MISSING)).items]
+
+
+async def store(client: LedgerClient, ledger: Ledger, held: Mapping[int, range], confirmed: int) -> None:
+    """Lets the bookie at each index have some entries, each with the last add confirmed `confirmed`."""
+    for index, entries in held.items():
+        copies = [
+            (entry, encode_entry(ledger.id, entry, ledger.record.session, EntryId(confirmed), 0, [b"%d" % entry]))
+            for entry in map(EntryId, entries)
+        ]
+        bookie = known_bookie(client.bookies, ledger.record.fragments[-1].bookies[index])
+        await bookie.put_copies(ledger.id, ledger.record.session, copies)
+        bookie.confirm(ledger.id, ledger.record.session, EntryId(confirmed))
+
+
+async def settled(client: LedgerClient) -> Auditor:
+    """Audits until no ledger is reported."""
+
+    async def nothing_reported(_auditor: Auditor) -> bool:
+        return not await reported(client)
+
+    return await audited(client, nothing_reported)

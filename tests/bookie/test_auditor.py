@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -351,7 +352,7 @@ def test_a_sealed_ledger_is_repaired_at_a_bookie_that_a_claimer_fenced_before_it
 
         stored = await client.metadata.get(ledger_key("ledger"))
         assert stored is not None
-        repair = LedgerRepair(client.metadata, client.bookies, stored, "ledger", Throttle(client.world.clock, 1.0))
+        repair = LedgerRepair(client.metadata, client.bookies, stored, "ledger", Throttle(client.world.clock, math.inf))
         assert await repair.count_missing() == {"bookie-2": 5}
 
         async def settled(auditor: Auditor) -> bool:

@@ -6,35 +6,16 @@ from collections.abc import Mapping
 
 import pytest
 import trio
-from audits import WIDE, audited, auditor_of, beside_a_ledger, copies_of
+from audits import WIDE, auditor_of, beside_a_ledger, copies_of, reported, settled, store
 from numbered_entries import fill
 from with_cluster import with_cluster
 
 from gnomon.bookie.bookie import known_bookie
-from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers import claim as claims
-from gnomon.bookie.ledgers.catalog import Ledger, Quorum
-from gnomon.bookie.missing_report import MISSING, missing_report
-from gnomon.bookie.repair.auditor import Auditor
+from gnomon.bookie.ledgers.catalog import Quorum
+from gnomon.bookie.missing_report import missing_report
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
-
-
-async def reported(client: LedgerClient) -> list[str]:
-    """The ledgers that are reported."""
-    return [item.value.decode() for item in (await client.metadata.range(MISSING)).items]
-
-
-async def store(client: LedgerClient, ledger: Ledger, held: Mapping[int, range], confirmed: int) -> None:
-    """Lets the bookie at each index have some entries, each with the last add confirmed `confirmed`."""
-    for index, entries in held.items():
-        copies = [
-            (entry, encode_entry(ledger.id, entry, ledger.record.session, EntryId(confirmed), 0, [b"%d" % entry]))
-            for entry in map(EntryId, entries)
-        ]
-        bookie = known_bookie(client.bookies, ledger.record.fragments[-1].bookies[index])
-        await bookie.put_copies(ledger.id, ledger.record.session, copies)
-        bookie.confirm(ledger.id, ledger.record.session, EntryId(confirmed))
 
 
 @pytest.mark.parametrize(
@@ -112,15 +93,6 @@ def test_copies_that_a_replaced_bookie_missed_after_a_report_was_settled_are_rep
         assert lost in ledger.record.fragments[0].bookies
 
     with_cluster(work)
-
-
-async def settled(client: LedgerClient) -> Auditor:
-    """Audits until no ledger is reported."""
-
-    async def nothing_reported(_auditor: Auditor) -> bool:
-        return not await reported(client)
-
-    return await audited(client, nothing_reported)
 
 
 @pytest.mark.parametrize("end", ["told", "claimed", "sealed"])

@@ -83,10 +83,6 @@ def test_a_bookie_of_the_ensemble_that_lacks_an_entry_of_the_last_fragment_is_no
     recovery.next_read()
     recovery.found(stored(1, b"tail", 504))
     assert recovery.copied_entries == range(6)
-    assert not recovery.lacks_entries(0, [(EntryId(0), EntryId(0)), (EntryId(2), EntryId(3)), (EntryId(5), EntryId(5))])
-    assert recovery.lacks_entries(0, [(EntryId(0), EntryId(0)), (EntryId(2), EntryId(3))]), "the newest"
-    assert recovery.lacks_entries(0, [(EntryId(0), EntryId(0)), (EntryId(3), EntryId(5))]), "one within"
-    assert recovery.lacks_entries(1, [])
 
 
 @pytest.mark.parametrize(("confirmed", "asked"), [(NO_ENTRY, 0), (EntryId(0), 0), (EntryId(6), 6)])
@@ -116,7 +112,6 @@ def test_an_entry_with_one_copy_lacks_no_other() -> None:
     for bookie in range(3):
         recovery.fenced(bookie, EntryId(1), ANY_SESSION)
     assert not recovery.copied_entries
-    assert not any(recovery.lacks_entries(bookie, []) for bookie in range(3))
 
 
 def test_the_error_names_the_bookies_that_are_needed() -> None:
@@ -129,4 +124,3 @@ def test_a_bookie_lacks_no_entry_below_the_start_of_a_ledger_without_entries() -
     recovery.fenced(0, NO_ENTRY, ANY_SESSION)
     assert recovery.confirmed == 4
     assert not recovery.copied_entries
-    assert not recovery.lacks_entries(0, [])

@@ -9,14 +9,13 @@ import pytest
 from broker_scenario import CLUSTER_SCENARIO, QUOTAS_SCENARIO, SCENARIO, SHADOWED_SCENARIO
 
 from gnomon.bookie import record
-from gnomon.bookie.ids import FIRST_ENTRY, EntryId
+from gnomon.bookie.ledgers import claim
 from gnomon.bookie.ledgers.appender import Appender
 from gnomon.bookie.ledgers.entry_cache import EntryCache
-from gnomon.bookie.ledgers.recovery import Recovery
 from gnomon.bookie.ledgers.writer import LedgerWriter
 from gnomon.bookie.remote import RemoteBookie
+from gnomon.bookie.repair import repair
 from gnomon.bookie.repair.auditor import AuditSettings
-from gnomon.bookie.repair.repair import LedgerRepair
 from gnomon.bookie.storage import removal
 from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.broker.kafka.connections.request_memory import RequestMemory
@@ -132,6 +131,11 @@ REPORTS = "tests/bookie/test_missing_report.py"
 STAYS = "test_a_report_stays_while_a_bookie_lacks_an_entry_above_the_last_add_confirmed_that_another_has[told]"
 
 
+async def whole(*_asked: object) -> bool:
+    """Answers that nothing is missing."""
+    return True
+
+
 @copied("a seal does not report the copies that are missing", breaks="bookie.ledgers.appender 5")
 def seal_without_report(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Appender, "copies_may_be_missing", property(lambda appender: False))
@@ -141,22 +145,22 @@ def seal_without_report(patch: pytest.MonkeyPatch) -> None:
     "a claim does not notice that a bookie lacks entries", breaks="bookie.ledgers.claim, is_complete", scenario=REGAINED
 )
 def lack_unnoticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Recovery, "lacks_entries", lambda recovery, bookie, runs: False)
+    patch.setattr(claim, "have_entries", whole)
 
 
 @copied(
     "a claim looks only for the newest entry of each bookie",
-    breaks="bookie.ledgers.recovery, lacks_entries",
+    breaks="bookie.ledgers.copies, have_entries",
     scenario=REGAINED,
     quick=True,
 )
 def lack_within_unnoticed(patch: pytest.MonkeyPatch) -> None:
-    lacks_entries = Recovery.lacks_entries
+    have_entries = claim.have_entries
 
-    def newest(recovery: Any, bookie: int, runs: Any) -> bool:
-        return lacks_entries(recovery, bookie, [(FIRST_ENTRY, last) for _, last in runs[-1:]])
+    async def have_newest(bookies: Any, ledger: Any, of: Any, entries: range, seconds: float) -> bool:
+        return await have_entries(bookies, ledger, of, entries[-1:], seconds)
 
-    patch.setattr(Recovery, "lacks_entries", newest)
+    patch.setattr(claim, "have_entries", have_newest)
 
 
 @copied(
@@ -174,15 +178,9 @@ def replacement_unreported(patch: pytest.MonkeyPatch) -> None:
     found_by=f"{REPORTS}::{STAYS}",
 )
 def settled_by_lac(patch: pytest.MonkeyPatch) -> None:
-    async def complete(repair: Any, confirmed: EntryId, newest: EntryId) -> bool:
-        return False
-
-    patch.setattr(LedgerRepair, "lacks_entries", complete)
+    patch.setattr(repair, "have_entries", whole)
 
 
 @copied("a report is settled and nothing was copied", breaks="bookie.repair.auditor 3", quick=True)
 def settled_without_copies(patch: pytest.MonkeyPatch) -> None:
-    async def settled(repair: Any) -> bool:
-        return True
-
-    patch.setattr(LedgerRepair, "fill_gaps", settled)
+    patch.setattr(repair.LedgerRepair, "fill_gaps", whole)
