@@ -69,7 +69,7 @@ class Attachments:
 
         Raises:
             NativeError: the error of the first part that cannot be attached.
-            BrokerUnreachable: no broker has answered for REACH_SECONDS.
+            BrokerUnreachable: no broker has answered for REACH_SECONDS, or the leader has not for LEADER_SECONDS.
             Unavailable: a part was not attached within TRY_SECONDS.
         """
         began = self._world.clock.monotonic()
@@ -79,6 +79,8 @@ class Attachments:
                     if part.consumer.error is not None:
                         raise part.consumer.error
                     self.leaders.check_reachable(began)
+                    if part.asked is not None:
+                        self.leaders.check_leader(part.asked.address, began)
                     await self._attached.wait()
         if scope.cancelled_caught:
             raise Unavailable(
@@ -191,7 +193,8 @@ class Attachments:
         results: list[Any] = []
         failure: Exception | None = None
         try:
-            results = await connection.call("subscribe", *how, items)
+            with self.leaders.noted(leader):
+                results = await connection.call("subscribe", *how, items)
         except (Unreachable, NativeError) as error:
             failure = error
         for at, (number, part) in enumerate(asked.items()):
@@ -214,6 +217,7 @@ class Attachments:
         elif isinstance(error, (int, *RETRIABLE)):
             self._problem = error if isinstance(error, Exception) else self._problem
             self._attach_again(part, tries + 1)
+            self._wake_waiters()
         else:
             self._failed(part, error)
 

@@ -15,6 +15,7 @@ from weakref import ref
 
 import trio
 
+from gnomon.client.addresses import Address
 from gnomon.client.delivered_batch import DeliveredBatch
 from gnomon.client.errors import ERRORS, BrokerFailed, NativeError
 from gnomon.client.protocol import SERVICE
@@ -59,6 +60,7 @@ class BrokerConnection(Generic[ReceiverT]):
             moved: is called with each receiver that the broker sends away.
             ended: is called once, when the connection is gone.
         """
+        self.address: Address = (host, port)
         self.rpc = RpcClient(world, host, port, SERVICE, ERRORS)
         self.receivers: dict[int, ReceiverT] = {}
         """Receivers that are attached here, or being attached, by the number of the attachment."""

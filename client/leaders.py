@@ -5,11 +5,14 @@
    connection, and after them the configured addresses.
 3. A call ends with BrokerUnreachable once no broker at all has answered for REACH_SECONDS. As long as one of them
    answers, the call is retried for TRY_SECONDS: another broker may have to become the leader first.
+4. A call to a leader also ends with BrokerUnreachable if another broker still names that leader after LEADER_SECONDS,
+   and it has answered no try: it is alive, at an address that this client cannot reach.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import trio
@@ -28,6 +31,9 @@ TRY_SECONDS = 30.0
 """The time for which a call is retried."""
 REACH_SECONDS = 5.0
 """The time for which a call is retried while no broker answers: a restarted broker is back before that."""
+LEADER_SECONDS = 10.0
+"""The time for which a leader is tried that does not answer: a dead one loses its partitions before that, with its
+lease (`broker.lease_seconds`, 6 by default). Larger than REACH_SECONDS."""
 RETRIABLE = (Unreachable, Retriable)
 """Errors after which a call may succeed later, or at another broker."""
 
@@ -51,6 +57,9 @@ class Leaders:
         self._connections: dict[Address, BrokerConnection[Part]] = {}
         self._silence: tuple[float, BrokerUnreachable] | None = None
         """Since when no broker has answered, and the last failure; None while one answers."""
+        self._silent_leaders: dict[Address, tuple[float, float, str]] = {}
+        """Leaders that did not answer the last call: when the first and the last of these calls began, and the reason.
+        """
 
     def connection(self, address: Address) -> BrokerConnection[Part]:
         """The connection to a broker, which may not be open yet."""
@@ -117,23 +126,57 @@ class Leaders:
             if self._world.clock.monotonic() - max(began, since) >= REACH_SECONDS:
                 raise unreachable
 
+    @contextmanager
+    def noted(self, leader: Address) -> Iterator[None]:
+        """Notes whether a leader answers the call in this block."""
+        began = self._world.clock.monotonic()
+        try:
+            yield
+        except Unreachable as error:
+            first = self._silent_leaders[leader][0] if leader in self._silent_leaders else began
+            self._silent_leaders[leader] = first, began, str(error)
+            raise
+        except NativeError:
+            self._silent_leaders.pop(leader, None)
+            raise
+        self._silent_leaders.pop(leader, None)
+
+    def check_leader(self, leader: Address, since: float) -> None:
+        """Raises BrokerUnreachable if a leader answers no call, one begun LEADER_SECONDS after `since` included."""
+        silent = self._silent_leaders.get(leader)
+        if silent is None:
+            return
+        first, last, reason = silent
+        if last - max(first, since) >= LEADER_SECONDS:
+            raise BrokerUnreachable(
+                f"the leader of the partition does not answer at the address that it advertises: {reason}; if that"
+                " address is wrong for this machine, set broker.native_advertised_host and"
+                " broker.native_advertised_port of that broker"
+            )
+
     async def find(self, topic: str) -> list[Address | None]:
         """`look_up`, retried as invariant 3 says."""
         return await self._retried(lambda: self.look_up(topic))
 
     async def ask(self, topic: str, partition: int, method: str, *args: Any) -> Any:
-        """Calls the leader of a partition, with topic and partition first; retried as invariant 3 says.
+        """Calls the leader of a partition, with topic and partition first; retried as invariants 3 and 4 say.
 
         Raises:
             NativeError: the call failed, or its outcome is unknown.
         """
+        began = self._world.clock.monotonic()
 
         async def ask() -> Any:
             leaders = await self.look_up(topic)
             leader = leaders[partition] if partition < len(leaders) else None
             if leader is None:
                 raise Unavailable(f"partition {partition} of '{topic}' has no leader at the moment")
-            return await self.connection(leader).call(method, topic, partition, *args)
+            try:
+                with self.noted(leader):
+                    return await self.connection(leader).call(method, topic, partition, *args)
+            except Unreachable:
+                self.check_leader(leader, began)  # raises an error that is not retried for so long
+                raise
 
         return await self._retried(ask)
 

@@ -10,7 +10,7 @@ from native_calls import native, orders, values
 
 import gnomon
 from gnomon.client.addresses import Address
-from gnomon.client.leaders import REACH_SECONDS, TRY_SECONDS, Leaders
+from gnomon.client.leaders import LEADER_SECONDS, REACH_SECONDS, TRY_SECONDS, Leaders
 from gnomon.runtime.rpc.client import CONNECT_SECONDS, SILENCE_SECONDS
 from gnomon.testing.storms.kafka.embedded_broker import HOST, PORT, EmbeddedBroker, simulate_broker
 
@@ -105,16 +105,62 @@ def test_a_broker_that_is_back_within_seconds_is_not_reported() -> None:
     simulate_broker(scenario)
 
 
-def test_a_subscription_that_no_broker_takes_is_reported_with_the_last_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def leader_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers name a leader at an address that no client can reach."""
+
     async def look_up(*_: object) -> list[Address | None]:
         return [("elsewhere", 1)]
+
+    monkeypatch.setattr(Leaders, "look_up", look_up)
+
+
+@pytest.mark.usefixtures("leader_elsewhere")
+@pytest.mark.parametrize("call", ["subscribe", "describe"])
+def test_a_leader_whose_advertised_address_cannot_be_reached_is_reported_with_the_settings(call: str) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        clock = broker.client_world.clock
+        async with native(broker) as client:
+            calls = {"subscribe": client.subscribe, "describe": client.subscriptions.describe}
+            for _ in range(2):
+                began = clock.monotonic()
+                with pytest.raises(gnomon.BrokerUnreachable) as caught:
+                    await calls[call]("orders", "billing")
+                assert LEADER_SECONDS <= clock.monotonic() - began < LEADER_SECONDS + 2 * CONNECT_SECONDS
+                assert "cannot connect to elsewhere:1" in str(caught.value)
+                assert "broker.native_advertised_host and broker.native_advertised_port" in str(caught.value)
+
+    simulate_broker(scenario)
+
+
+def test_a_leader_that_answers_again_in_time_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        clock = broker.client_world.clock
+        look_up, back_at = Leaders.look_up, clock.monotonic() + LEADER_SECONDS * 0.7
+
+        async def moved(leaders: Leaders, topic: str) -> list[Address | None]:
+            return await look_up(leaders, topic) if clock.monotonic() > back_at else [("elsewhere", 1)]
+
+        monkeypatch.setattr(Leaders, "look_up", moved)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "billing", initial_position="earliest")
+            assert await values(consumer, 1) == [0]
+
+    simulate_broker(scenario)
+
+
+def test_a_subscription_without_a_leader_is_reported_when_all_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look_up(*_: object) -> list[Address | None]:
+        return [None]
 
     monkeypatch.setattr(Leaders, "look_up", look_up)
 
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 1)
         began = broker.client_world.clock.monotonic()
-        with pytest.raises(gnomon.Unavailable, match=r"the last reason: .*elsewhere:1"):
+        with pytest.raises(gnomon.Unavailable, match="the last reason: the partition has no leader"):
             async with native(broker) as client:
                 await client.subscribe("orders", "billing")
         assert TRY_SECONDS <= broker.client_world.clock.monotonic() - began < TRY_SECONDS + CONNECT_SECONDS
