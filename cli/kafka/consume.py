@@ -16,15 +16,14 @@ from gnomon.cli.kafka.kafka_client import (
     ANSWER_SECONDS,
     EARLIEST,
     LATEST,
-    check_partition,
     client_config,
     connect,
-    describe_topic,
-    from_time,
     offsets,
+    offsets_at,
+    partitions_of,
 )
 from gnomon.cli.kafka.known_names import group_names, topic_names
-from gnomon.cli.kafka.position import AtOffset, AtTime, LogEdge, Position, edge_names, position_given
+from gnomon.cli.kafka.position import LogEdge, Position, edge_names, position_given
 from gnomon.cli.kafka.reading import ReadingBounds, newest
 from gnomon.cli.kafka.record_format import Form, format_given, format_names
 from gnomon.cli.options import COUNT, PARTITION, SECONDS_MAX, TEXT, TOPIC, Seconds, bootstrap_option
@@ -98,20 +97,15 @@ def consume(
     """
     _check_usage(group, start, stop, last, only)
     admin = connect(bootstrap)
-    known = [found.id for found in describe_topic(admin, topic).partitions]
-    for partition in only:
-        check_partition(topic, partition, known)
-    chosen = sorted(set(only)) or known
-    if len(chosen) > 1 and (isinstance(start, AtOffset) or isinstance(stop, AtOffset)):
-        raise click.UsageError(f"an offset counts in one partition, and {topic!r} has several: give one --partition")
+    chosen = partitions_of(admin, topic, only, (start, stop))
     bounds = ReadingBounds(None)
     starts: dict[int, int] = {}
     if last is not None:
         starts, ends = _last(admin, topic, chosen, last)
         bounds = ReadingBounds(ends)
     elif group is None:
-        starts = _found(admin, topic, chosen, start or LogEdge.EARLIEST)
-        bounds = ReadingBounds(None if stop is None else _found(admin, topic, chosen, stop, to_end=True))
+        starts = _starts(admin, topic, chosen, start or LogEdge.EARLIEST)
+        bounds = ReadingBounds(None if stop is None else offsets_at(admin, topic, chosen, stop))
     consumer = _consumer(bootstrap, group, start)
     interrupt_on_sigterm()
     try:
@@ -156,25 +150,11 @@ def _consumer(bootstrap: str, group: str | None, start: Position | None) -> Cons
     )
 
 
-def _found(
-    admin: AdminClient, topic: str, partitions: list[int], position: Position, *, to_end: bool = False
-) -> dict[int, int]:
-    """The offset of a position in each partition, or Kafka's number for an edge.
-
-    Args:
-        to_end: look the end up, as it is now.
-    """
-    if isinstance(position, AtOffset):
-        return dict.fromkeys(partitions, position.offset)
-    if isinstance(position, AtTime):
-        found = offsets(admin, topic, partitions, from_time(position.milliseconds))
-        if all(offset >= 0 for offset in found.values()):
-            return found
-        ends = offsets(admin, topic, partitions, LATEST)
-        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
-    if to_end:
-        return offsets(admin, topic, partitions, EARLIEST if position is LogEdge.EARLIEST else LATEST)
-    return dict.fromkeys(partitions, EDGE_OFFSETS[position])
+def _starts(admin: AdminClient, topic: str, partitions: list[int], position: Position) -> dict[int, int]:
+    """The offset of a position in each partition, or Kafka's number for an edge."""
+    if isinstance(position, LogEdge):
+        return dict.fromkeys(partitions, EDGE_OFFSETS[position])
+    return offsets_at(admin, topic, partitions, position)
 
 
 def _last(admin: AdminClient, topic: str, partitions: list[int], count: int) -> tuple[dict[int, int], dict[int, int]]:

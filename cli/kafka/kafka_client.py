@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Exit, Failure, kafka_failure
+from gnomon.cli.kafka.position import AtOffset, AtTime, LogEdge, Position
 from gnomon.cli.options import BOOTSTRAP_VARIABLE
 from gnomon.cli.output import note
 from gnomon.log.topic import INTERNAL_TOPICS
@@ -165,6 +166,24 @@ def check_partition(topic: str, partition: int, partitions: Collection[int]) -> 
         raise Failure(f"topic {topic!r} has no partition {partition}: it has 0 to {len(partitions) - 1}", Exit.CONFLICT)
 
 
+def partitions_of(
+    admin: AdminClient, topic: str, only: Collection[int], positions: Collection[Position | None]
+) -> list[int]:
+    """The partitions of a topic, or `only` these, for a command that has such positions.
+
+    Raises:
+        Failure: the topic or a partition does not exist, or no answer.
+        UsageError: a position is an offset, and there are several partitions.
+    """
+    known = [partition.id for partition in describe_topic(admin, topic).partitions]
+    for partition in only:
+        check_partition(topic, partition, known)
+    chosen = sorted(set(only)) or known
+    if len(chosen) > 1 and any(isinstance(position, AtOffset) for position in positions):
+        raise click.UsageError(f"an offset counts in one partition, and {topic!r} has several: give one --partition")
+    return chosen
+
+
 def check_not_internal(topic: str) -> None:
     """Raises Failure for a topic that only brokers may change; a broker refuses too, mostly without a reason."""
     if topic in INTERNAL_TOPICS:
@@ -209,3 +228,20 @@ def offsets(admin: AdminClient, topic: str, partitions: list[int], where: Any) -
     futures = admin.list_offsets(asked, request_timeout=ANSWER_SECONDS)
     what = f"look up the offsets of topic {topic!r}"
     return {at.partition: answer(future, what).offset for at, future in futures.items()}
+
+
+def offsets_at(admin: AdminClient, topic: str, partitions: list[int], position: Position) -> dict[int, int]:
+    """The offset of a position in each of the partitions, as it is now; the end for a time after the last record.
+
+    Raises:
+        Failure: there is no such partition, or no answer.
+    """
+    if isinstance(position, AtOffset):
+        return dict.fromkeys(partitions, position.offset)
+    if not isinstance(position, AtTime):
+        return offsets(admin, topic, partitions, EARLIEST if position is LogEdge.EARLIEST else LATEST)
+    found = offsets(admin, topic, partitions, from_time(position.milliseconds))
+    if all(offset >= 0 for offset in found.values()):
+        return found
+    ends = offsets(admin, topic, partitions, LATEST)
+    return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}

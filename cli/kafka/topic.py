@@ -17,23 +17,29 @@ from confluent_kafka.admin import (
 )
 
 from gnomon.broker.topics.cast import SHADOW_SOURCE
-from gnomon.cli.exit import Failure
+from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.kafka.attempts import Attempt, Results, finish
 from gnomon.cli.kafka.config_names import config_suggestions
 from gnomon.cli.kafka.kafka_client import (
     ANSWER_SECONDS,
+    EARLIEST,
+    LATEST,
     answer,
     check_not_internal,
     connect,
     describe_topic,
+    offsets,
+    offsets_at,
+    partitions_of,
     source_of,
 )
 from gnomon.cli.kafka.known_names import config_names, topic_names
+from gnomon.cli.kafka.position import Position, edge_names, position_given
 from gnomon.cli.kafka.replication import replication_of
 from gnomon.cli.kafka.shadow_sources import all_topics, shadow_sources, shadows_of
 from gnomon.cli.kafka.topic_description import topic_id, topic_record
 from gnomon.cli.names.suggestion import CommandGroup
-from gnomon.cli.options import PARTITIONS, TOPIC, bootstrap_option, native_option, pairs
+from gnomon.cli.options import PARTITION, PARTITIONS, TOPIC, bootstrap_option, native_option, pairs
 from gnomon.cli.output import note, output_option, show_list, show_record, show_records
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -55,7 +61,7 @@ STATS = (
 
 @click.group(cls=CommandGroup)
 def topic() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter and delete topics, and delete their records."""
 
 
 @topic.command()
@@ -268,10 +274,8 @@ def truncate(name: str, bootstrap: str) -> None:
     """
     check_not_internal(name)
     admin = connect(bootstrap)
-    partitions = [partition.id for partition in describe_topic(admin, name).partitions]
-    source = source_of(admin, name)
-    if source is not None:
-        raise Failure(f"topic {name!r} is a shadow of {source!r}: truncate the source")
+    partitions = partitions_of(admin, name, (), ())
+    _check_no_shadow(admin, name, "truncate")
     ends = [TopicPartition(name, partition, OFFSET_END) for partition in partitions]
     futures = admin.delete_records(ends, request_timeout=ANSWER_SECONDS)
     finish(
@@ -282,3 +286,60 @@ def truncate(name: str, bootstrap: str) -> None:
         )
         for at, future in futures.items()
     )
+
+
+def _check_no_shadow(admin: AdminClient, name: str, advice: str) -> None:
+    """Raises Failure for a shadow, whose records are its source's."""
+    source = source_of(admin, name)
+    if source is not None:
+        raise Failure(f"topic {name!r} is a shadow of {source!r}: {advice} the source")
+
+
+@topic.command("delete-records")
+@click.argument("name", type=TOPIC, shell_complete=topic_names)
+@click.option("--partition", "only", type=PARTITION, multiple=True, help="Only this partition; may be repeated.")
+@click.option(
+    "--before",
+    callback=position_given,
+    shell_complete=edge_names,
+    metavar="POSITION",
+    required=True,
+    help="Delete the records before this position; `latest` for all.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@bootstrap_option
+@output_option
+def delete_records(
+    name: str, only: tuple[int, ...], before: Position, dry_run: bool, bootstrap: str, output: str
+) -> None:
+    """Delete the records of the topic NAME before a position, read or not: its partitions begin there.
+
+    A POSITION is an offset of one partition, `latest` (or `end`), or a time, as for `gnomon consume`. A partition that
+    begins at the position or after it stays as it is.
+    """
+    check_not_internal(name)
+    admin = connect(bootstrap)
+    partitions = partitions_of(admin, name, only, (before,))
+    _check_no_shadow(admin, name, "delete the records of")
+    first, ends = offsets(admin, name, partitions, EARLIEST), offsets(admin, name, partitions, LATEST)
+    after = offsets_at(admin, name, partitions, before)
+    results, rows = Results(), []
+    for partition in partitions:
+        if after[partition] > ends[partition]:
+            raise Failure(
+                f"partition {partition} of topic {name!r} ends at offset {ends[partition]}: give no later one",
+                Exit.CONFLICT,
+            )
+    chosen = [TopicPartition(name, partition, after[partition]) for partition in partitions]
+    futures = {} if dry_run else admin.delete_records(chosen, request_timeout=ANSWER_SECONDS)
+    for at in chosen:
+        with results:
+            start = max(first[at.partition], at.offset)
+            if at in futures:
+                what = f"delete records of partition {at.partition} of topic {name!r}"
+                start = answer(futures[at], what).low_watermark
+            rows.append({"topic": name, "partition": at.partition, "before": first[at.partition], "after": start})
+    show_list(rows, ("topic", "partition", "before", "after"), output)
+    if dry_run:
+        note("nothing was deleted: leave out --dry-run to do it")
+    results.check()

@@ -112,6 +112,7 @@ def test_changes_of_an_internal_topic_end_with_5_and_the_reason(ask: Run) -> Non
         ("topic", "create", own),
         ("topic", "alter", own, "--partitions", 60),
         ("topic", "truncate", own),
+        ("topic", "delete-records", own, "--before", "end"),
         ("topic", "delete", "kept", own),
         ("produce", own),
     ):
@@ -181,6 +182,51 @@ def test_a_topic_is_truncated_and_its_shadow_refuses_with_the_name_of_the_source
     described = json.loads(ask("topic", "describe", "cut", "--output", "json").stdout)
     assert [(row["earliest"], row["latest"]) for row in described["partitions"]] == [(0, 0), (3, 3)]
     assert ask("topic", "truncate", "nope").returncode == 5
+
+
+def starts(ask: Run, topic: str) -> list[tuple[int, int]]:
+    described = json.loads(ask("topic", "describe", topic, "--output", "json").stdout)
+    return [(row["earliest"], row["latest"]) for row in described["partitions"]]
+
+
+def test_records_before_an_offset_a_time_or_the_end_are_deleted(ask: Run) -> None:
+    ask("topic", "create", "trimmed", "--partitions", 2, "--config", "retention.ms=-1")
+    ask("topic", "create-shadow", "trimmed", "trimmed-copy")
+    lines = [{"value": str(at), "partition": 1, "timestamp_ms": 1000 * at + 1} for at in range(9)]
+    assert ask("produce", "trimmed", "--format", "json", stdin="\n".join(map(json.dumps, lines))).returncode == 0
+
+    def trim(before: str, *more: object) -> list[tuple[int, int, int]]:
+        done = ask("topic", "delete-records", "trimmed", "--before", before, *more, "--output", "json")
+        assert done.returncode == 0, done.stderr
+        return [(row["partition"], row["before"], row["after"]) for row in json.loads(done.stdout)]
+
+    assert trim("3", "--partition", 1, "--dry-run") == [(1, 0, 3)]
+    assert starts(ask, "trimmed") == [(0, 0), (0, 9)]
+    assert trim("3", "--partition", 1) == [(1, 0, 3)]
+    assert trim("2", "--partition", 1) == [(1, 3, 3)]
+    assert starts(ask, "trimmed") == [(0, 0), (3, 9)]
+    assert trim("1970-01-01T00:00:05Z") == [(0, 0, 0), (1, 3, 5)]
+    assert ask("consume", "trimmed", "--to", "end").stdout.split() == ["5", "6", "7", "8"]
+    assert trim("end") == [(0, 0, 0), (1, 5, 9)]
+    assert starts(ask, "trimmed-copy") == [(0, 0), (9, 9)]
+
+
+def test_a_deletion_of_records_that_cannot_be_is_refused_with_the_way_on(ask: Run) -> None:
+    ask("topic", "create", "untrimmed", "--partitions", 2)
+    ask("topic", "create-shadow", "untrimmed", "untrimmed-copy")
+    ask("produce", "untrimmed", "--partition", 0, stdin="one\ntwo\n")
+    for code, problem, *given in (
+        (5, "partition 0 of topic 'untrimmed' ends at offset 2: give no later one", "untrimmed", "--partition", 0),
+        (2, "an offset counts in one partition, and 'untrimmed' has several: give one --partition", "untrimmed"),
+        (5, "topic 'untrimmed' has no partition 2: it has 0 to 1", "untrimmed", "--partition", 2),
+        (1, "'untrimmed-copy' is a shadow of 'untrimmed': delete the records of the source", "untrimmed-copy"),
+        (5, "`gnomon topic list` shows all topics", "nope"),
+    ):
+        before = "latest" if given == ["untrimmed-copy"] else "3"
+        done = ask("topic", "delete-records", *given, "--before", before)
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert problem in done.stderr
+    assert starts(ask, "untrimmed") == [(0, 2), (0, 0)]
 
 
 def test_stats_shows_the_replication_to_each_shadow_and_reports_a_missing_topic(ask: Run, broker: KafkaBroker) -> None:
