@@ -37,7 +37,9 @@ COMMANDS = {
     "cluster": CommandPlace(
         "cluster.cluster", "cluster", "Show the state of a cluster, or run a whole one for trying."
     ),
-    "topic": CommandPlace("kafka.topic", "topic", "Create, list, describe, alter and delete topics, and delete their records."),
+    "topic": CommandPlace(
+        "kafka.topic", "topic", "Create, list, describe, alter and delete topics, and delete their records."
+    ),
     "group": CommandPlace("kafka.group", "group", "List, describe, reset and delete consumer groups."),
     "subscription": CommandPlace(
         "native.subscription", "subscription", "List, describe, move and delete durable subscriptions."
