@@ -32,6 +32,7 @@ _NODE = Struct("<HHHH")  # low, high, flags, key size
 _BIG = Struct("<Q")
 _MAGIC = 0xBEEFC0DE
 _BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
+"""A page on the disk has one of these flags. With others (dirty, loose) LMDB would write to it, or fail, later on."""
 _BIG_DATA, _TREE_DATA = 1, 2
 _NO_PAGE = (1 << 64) - 1
 _FREES_NOTHING_MAX = 2
@@ -104,7 +105,7 @@ def _one_meta(read: Callable[[int, int], bytes], number: int, page_bytes: int) -
     except error:
         raise DamagedPage("it has no two pages that describe it") from None
     own_number, _, flags, _, _ = _HEADER.unpack_from(page)
-    if magic != _MAGIC or version != 1 or own_number != number or not flags & _META_PAGE:
+    if magic != _MAGIC or version != 1 or own_number != number or flags != _META_PAGE:
         raise DamagedPage(f"page {number} does not describe a store")
     if free[0] not in _PAGE_SIZES:
         raise DamagedPage(f"page {number} has a page size of {free[0]}")
@@ -238,15 +239,14 @@ class _Walk:
         if len(page) < self._meta.page_bytes:
             raise DamagedPage(f"page {number} is beyond the end of the file")
         own_number, _, flags, lower, upper = _HEADER.unpack_from(page)
-        kind = flags & (_BRANCH | _LEAF | _OVERFLOW | _META_PAGE)
         if own_number != number:
             raise DamagedPage(f"page {number} has the number {own_number}")
-        if kind not in (_BRANCH, _LEAF):
+        if flags not in (_BRANCH, _LEAF):
             raise DamagedPage(f"page {number} has the type {flags:#x}")
         if not _HEADER_BYTES <= lower <= upper <= self._meta.page_bytes or lower % 2:
             raise DamagedPage(f"page {number} has its nodes outside of it")
         places = unpack_from(f"<{(lower - _HEADER_BYTES) // 2}H", page, _HEADER_BYTES)
-        branch = kind == _BRANCH
+        branch = flags == _BRANCH
         tree.found[0 if branch else 1] += 1
         tree.found[3] += 0 if branch else len(places)
         before = b""
@@ -269,6 +269,8 @@ class _Walk:
 
     def _check_value(self, number: int, page: bytes, key: bytes, at: int, size: int, flags: int, tree: _Tree) -> None:
         value = page[at : at + size]
+        if flags & ~(_TREE_DATA if tree.kind is _Kind.MAIN else _BIG_DATA):
+            raise DamagedPage(f"page {number} has a node of the type {flags:#x}")
         if flags & _BIG_DATA:
             (first,) = _BIG.unpack_from(page, at)
             self._use(first, 1, f"a value of page {number}")
@@ -276,7 +278,7 @@ class _Walk:
             own_number, _, kind, _, _ = _HEADER.unpack_from(head)
             (count,) = _OVERFLOW_PAGES.unpack_from(head, 12)
             # A value may have more pages than it needs, if a longer one was replaced.
-            if own_number != first or not kind & _OVERFLOW or count * self._meta.page_bytes < size + _HEADER_BYTES:
+            if own_number != first or kind != _OVERFLOW or count * self._meta.page_bytes < size + _HEADER_BYTES:
                 raise DamagedPage(f"page {first} is not the value that page {number} has there")
             if count > 1:
                 self._use(first + 1, count - 1, f"a value of page {number}")

@@ -83,6 +83,31 @@ def test_a_flipped_bit_is_found_or_leaves_every_key_in_its_place(tmp_path: Path)
     assert found > FLIPS // 20
 
 
+def found_damaged(data: bytes, at: int, bit: int) -> bool:
+    flipped = bytearray(data)
+    flipped[at] ^= 1 << bit
+    try:
+        check_pages(reader(flipped))
+    except DamagedPage:
+        return True
+    return False
+
+
+def test_every_bit_of_the_type_of_a_used_page_and_of_a_node_is_checked(tmp_path: Path) -> None:
+    """1. LMDB takes a page of the type "dirty" for one that it may write to."""
+    data = fill(tmp_path, random.Random(11), 4)
+    used = [page for page in range(len(data) // 4096) if found_damaged(data, page * 4096, 0)]
+    kinds = {data[page * 4096 + 10] for page in used}
+    assert kinds == {1, 2, 4, 8}
+    for page in used:
+        for bit in range(16):
+            assert found_damaged(data, page * 4096 + 10 + bit // 8, bit % 8), f"page {page}, bit {bit} of its type"
+        if data[page * 4096 + 10] == 2:
+            node = page * 4096 + int.from_bytes(data[page * 4096 + 16 : page * 4096 + 18], "little")
+            for bit in range(16):
+                assert found_damaged(data, node + 4 + bit // 8, bit % 8), f"page {page}, bit {bit} of its first node"
+
+
 @pytest.mark.parametrize("page", [0, 1])
 def test_a_meta_page_of_another_transaction_is_found(tmp_path: Path, page: int) -> None:
     """3."""
