@@ -26,7 +26,7 @@ import trio
 
 from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.ids import BookieId, LedgerId
-from gnomon.bookie.protocol import ERRORS, service_of
+from gnomon.bookie.protocol import ERRORS, HEADS, service_of
 from gnomon.bookie.registration import BOOKIES, COOKIES, DISMISSED, BookieRegistration
 from gnomon.bookie.storage.age import AGE_KEY, StoreAge
 from gnomon.bookie.storage.cookie import check_cookie
@@ -212,7 +212,7 @@ async def _serve(
         tasks.start_soon(age.grow_older, world.clock, lambda: store.adds.entries_added)
         sessions = SessionBound(metadata, settings.name, owned[1])
         methods = BookieService(store, tasks, sessions).methods()
-        server = RpcServer(world, service_of(settings.name, disk), methods, ERRORS, log, cluster=cluster)
+        server = RpcServer(world, service_of(settings.name, disk), methods, ERRORS, log, cluster=cluster, heads=HEADS)
         listener = await server.listen(settings.host, settings.port)
         port = settings.advertised_port or listener.port
         registration = BookieRegistration(settings.advertised_host, port, disk, settings.domain)

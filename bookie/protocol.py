@@ -1,4 +1,4 @@
-"""The part of a bookie's RPC protocol that client and server share: service name, errors, and entries in one call."""
+"""The part of a bookie's RPC protocol that client and server share: service name, errors, sizes of calls."""
 
 from __future__ import annotations
 
@@ -19,9 +19,16 @@ from gnomon.bookie.ids import BookieId
 from gnomon.metadata.client import Revision
 from gnomon.runtime.rpc.errors import ErrorTable
 from gnomon.runtime.world import DiskFailed, DiskFull
+from gnomon.wire.rpc import HeadLimit, HeadLimits
 
 ADDS_MAX: Final = 256
 """The most entries in one call."""
+COPIES_MAX: Final = 4096
+"""The most copies in one call."""
+HEADS: Final = HeadLimits(
+    {"put_copies": HeadLimit(items_max=4 * COPIES_MAX), "begin_session": HeadLimit(items_max=25_000)}
+)
+"""A copy takes three items, and so does a fragment of a ledger."""
 ERRORS: Final = ErrorTable(
     {
         Fenced: ("ledger", "session", "promised"),

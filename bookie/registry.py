@@ -9,7 +9,7 @@ import trio
 
 from gnomon.bookie.bookie import Bookie
 from gnomon.bookie.ids import BookieId
-from gnomon.bookie.protocol import ERRORS, service_of
+from gnomon.bookie.protocol import ERRORS, HEADS, service_of
 from gnomon.bookie.registration import BOOKIES, COOKIES, DISMISSED, DRAINING, BookieRegistration
 from gnomon.bookie.remote import EXPLICIT_LAC_SECONDS, RemoteBookie
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, RangeResult, Revision, WatchBatch
@@ -222,6 +222,7 @@ class RegisteredBookies:
             ERRORS,
             call_seconds=CALL_SECONDS,
             cluster=self._cluster,
+            heads=HEADS,
         )
         bookie.client = client
         scope = self._scopes[name] = trio.CancelScope()

@@ -18,7 +18,7 @@ import trio
 from gnomon.client.addresses import Address
 from gnomon.client.delivered_batch import DeliveredBatch
 from gnomon.client.errors import ERRORS, BrokerFailed, NativeError
-from gnomon.client.protocol import SERVICE
+from gnomon.client.protocol import HEADS, SERVICE
 from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.rpc.errors import NotSent, RpcFailed
 from gnomon.runtime.rpc.stream import RpcStream
@@ -61,7 +61,7 @@ class BrokerConnection(Generic[ReceiverT]):
             ended: is called once, when the connection is gone.
         """
         self.address: Address = (host, port)
-        self.rpc = RpcClient(world, host, port, SERVICE, ERRORS)
+        self.rpc = RpcClient(world, host, port, SERVICE, ERRORS, heads=HEADS)
         self.receivers: dict[int, ReceiverT] = {}
         """Receivers that are attached here, or being attached, by the number of the attachment."""
         self._last: Callable[[], DeliveredBatch | None] = lambda: None

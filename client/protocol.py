@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from gnomon.wire.rpc import HeadLimit, HeadLimits
+
 SERVICE: Final = "broker"
 """The name of every broker's native service: a client does not know the ids of brokers."""
 MOVED: Final = "moved"
@@ -16,3 +18,17 @@ GROUPS_MAX: Final = 4_000
 """Groups of numbers in one call that acknowledges records or grants permits."""
 NUMBER_MAX: Final = 2**62
 """Every number in a call is below this, so that the sum of two fits into 64 bits."""
+_LONG: Final = HeadLimit(2 << 20, 25_000)
+HEADS: Final = HeadLimits(
+    {
+        "subscribe": HeadLimit(items_max=6_000),
+        "flow": _LONG,
+        "ack": _LONG,
+        "ack_up_to": _LONG,
+        "nack": _LONG,
+        "replicate": _LONG,
+    }
+)
+"""GROUPS_MAX groups have up to 20,000 items; frames of replication have entries."""
+TEXT_CHARACTERS_MAX: Final = 1_024
+"""Every name in a call is no longer."""

@@ -33,6 +33,7 @@ from gnomon.metadata.client import (
     WatchBatch,
 )
 from gnomon.runtime.rpc.errors import ErrorTable
+from gnomon.wire.rpc import HeadLimit, HeadLimits
 
 T = TypeVar("T")
 
@@ -47,6 +48,9 @@ ERRORS: Final = ErrorTable(
         MetadataError: (),
     }
 )
+
+HEADS: Final = HeadLimits({"txn": HeadLimit(2 << 20, 25_000)})
+"""A transaction has at most 1.5 MiB of keys and values."""
 
 
 class MalformedMessage(Exception):
@@ -177,7 +181,7 @@ def _compare(key: Any, field: Any, value: Any) -> Compare:
     try:
         found = KeyField(field)
     except ValueError:
-        raise MalformedMessage(f"no field {field!r} can be compared") from None
+        raise MalformedMessage(f"no field {field!r:.200} can be compared") from None
     return Compare(checked(str, key), found, value if type(value) is int else checked(bytes, value))
 
 

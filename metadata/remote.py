@@ -32,6 +32,7 @@ from gnomon.metadata.client import (
 )
 from gnomon.metadata.messages import (
     ERRORS,
+    HEADS,
     SERVICE,
     MalformedMessage,
     checked,
@@ -77,7 +78,8 @@ class RemoteMetadata:
         assert addresses, "a metadata store without an address"
         self.clock = world.clock
         self._clients = [
-            RpcClient(world, host, port, SERVICE, ERRORS, call_seconds=call_seconds) for host, port in addresses
+            RpcClient(world, host, port, SERVICE, ERRORS, call_seconds=call_seconds, heads=HEADS)
+            for host, port in addresses
         ]
         self._retry_seconds = retry_seconds
 

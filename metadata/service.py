@@ -10,6 +10,7 @@ import trio
 from gnomon.metadata.client import InvalidRequest, KeyValue, LeaseId, Metadata, RangeResult, Revision
 from gnomon.metadata.messages import (
     ERRORS,
+    HEADS,
     SERVICE,
     MalformedMessage,
     checked,
@@ -63,7 +64,7 @@ async def serve_metadata(
         "compact": served.compact,
     }
     methods = {name: in_task(tasks, _refusing_malformed(call)) for name, call in work.items()}
-    server = RpcServer(world, SERVICE, methods, ERRORS, log, cluster=cluster)
+    server = RpcServer(world, SERVICE, methods, ERRORS, log, cluster=cluster, heads=HEADS)
     listener = await server.listen(host, port)
     tasks.start_soon(server.run)
     return listener

@@ -13,7 +13,7 @@ from gnomon.broker.native.server import NativeServer
 from gnomon.client.client import NativeClient, connect
 from gnomon.client.consumer import Consumer
 from gnomon.client.errors import ERRORS
-from gnomon.client.protocol import SERVICE
+from gnomon.client.protocol import HEADS, SERVICE
 from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.world import Listener
 from gnomon.testing.storms.kafka.embedded_broker import (
@@ -82,7 +82,7 @@ def start_of(broker: EmbeddedBroker) -> int:
 @asynccontextmanager
 async def rpc(broker: EmbeddedBroker) -> AsyncIterator[RpcClient]:
     async with trio.open_nursery() as nursery:
-        client = RpcClient(broker.client_world, HOST, NATIVE_PORT, SERVICE, ERRORS)
+        client = RpcClient(broker.client_world, HOST, NATIVE_PORT, SERVICE, ERRORS, heads=HEADS)
         nursery.start_soon(client.run)
         yield client
         nursery.cancel_scope.cancel()

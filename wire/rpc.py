@@ -6,8 +6,9 @@ The head is a msgpack list that begins with the kind of the frame; the attachmen
 2. Allocation follows the bytes that arrived: a list or map of msgpack is created only after all its elements were
    found.
 3. An attachment above a small size is not copied: `encode` passes on the caller's buffer, and `decode` returns a view.
-4. A head from a client has at most HEAD_BYTES_MAX bytes and HEAD_ITEMS_MAX items of lists and maps: an item takes one
-   byte there, and some 60 bytes in memory. A server is trusted: one change of the metadata may be many events.
+4. The head of a client's call has at most the bytes, and the items of lists and maps, of its method's `HeadLimit`: an
+   item takes one byte there, and some 60 bytes in memory. The name of a method has at most METHOD_BYTES_MAX bytes. A
+   server is trusted: one change of the metadata may be many events.
 5. After `decode` the fields of a head have the types of the table below; the meaning of methods and values is not
    checked here.
 """
@@ -15,9 +16,11 @@ The head is a msgpack list that begins with the kind of the frame; the attachmen
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import IntEnum
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
 
@@ -36,13 +39,13 @@ whole."""
 
 HELLO_BYTES_MAX: Final = 1 << 10
 """The largest first frame of a client: nothing is known about its sender."""
-HEAD_BYTES_MAX: Final = 2 << 20
-"""Room for a transaction of the metadata service. Larger data belongs into the attachment."""
-HEAD_ITEMS_MAX: Final = 25_000
-"""Unpacking as many takes some 5 ms; the longest call of a native client has 16,000."""
+METHOD_BYTES_MAX: Final = 1 << 10
+"""The longest name of a method."""
 
 _PREFIX: Final = Struct(">II")
 _HEAD_BYTES: Final = Struct(">I")
+_METHOD_ENDS_AT: Final = METHOD_BYTES_MAX + 32
+"""A method's name ends before this position of a head: the fields before it are two numbers."""
 _JOINED_BYTES_MAX: Final = 1024
 """Attachments up to this size are copied, which is cheaper than a chunk of their own."""
 
@@ -68,6 +71,7 @@ class FrameKind(IntEnum):
 
 # Plain numbers for the drivers' hot paths: an IntEnum's member costs more to compare and to encode.
 HELLO, WELCOME, REFUSED, CALL, RESULT, ERROR, ITEM, END, MORE, CANCEL, TELL, PING, PONG, OPEN = map(int, FrameKind)
+_CALL_KINDS: Final = (CALL, TELL, OPEN)
 
 _ANY: Final = object
 _SHAPES: Final[tuple[tuple[Any, ...], ...]] = (
@@ -100,23 +104,50 @@ class MalformedRpc(Exception):
     """The bytes break the protocol; the text says how. The connection cannot continue."""
 
 
+class HeadLimit(NamedTuple):
+    """The largest head that a call of one method may have."""
+
+    bytes_max: int = 1 << 20
+    """Larger data belongs into the attachment."""
+    items_max: int = 5_000
+    """Unpacking as many takes some 1 ms."""
+
+
+class HeadLimits:
+    """The largest heads of the calls of a service, which its clients and servers share (invariant 4)."""
+
+    def __init__(self, longer: Mapping[str, HeadLimit] = MappingProxyType({})) -> None:
+        """`longer` names the methods whose limit is not the default."""
+        self._longer = longer
+        self.bytes_max = max(limit.bytes_max for limit in (DEFAULT_HEAD, *longer.values()))
+        """The most bytes of any head."""
+
+    def of_method(self, method: str | None) -> HeadLimit:
+        """The limit of a method's calls; None for a frame that is no call."""
+        return DEFAULT_HEAD if method is None else self._longer.get(method, DEFAULT_HEAD)
+
+
+DEFAULT_HEAD: Final = HeadLimit()
+DEFAULT_HEADS: Final = HeadLimits()
+
+
 class RpcFrameReader(FrameReader):
     """Splits the byte stream of one connection into frames."""
 
-    __slots__ = ("_limited",)
+    __slots__ = ("_head_bytes_max",)
 
-    def __init__(self, frame_bytes_max: int, *, limited: bool = True) -> None:
-        """`limited` bounds the heads (invariant 4)."""
+    def __init__(self, frame_bytes_max: int, head_bytes_max: int | None = None) -> None:
+        """`head_bytes_max` is the most of any method; None for a server's frames (invariant 4)."""
         super().__init__(frame_bytes_max)
-        self._limited = limited
+        self._head_bytes_max = head_bytes_max
 
     def next_frame(self) -> memoryview | None:
         """See `FrameReader.next_frame`; a head that is too large is refused before the rest of its frame arrives."""
         frame = super().next_frame()
-        if frame is None and self._limited and self.buffered_bytes >= _PREFIX.size:
+        if frame is None and self._head_bytes_max is not None and self.buffered_bytes >= _PREFIX.size:
             head_bytes = _PREFIX.unpack_from(self._buffer, self._start)[1]
-            if head_bytes > HEAD_BYTES_MAX:
-                raise _too_large_head(head_bytes)
+            if head_bytes > self._head_bytes_max:
+                raise _too_large_head(head_bytes, self._head_bytes_max)
         return frame
 
     def bad_length(self, size: int) -> MalformedRpc:
@@ -145,21 +176,22 @@ def encode(head: list[Any], attachment: Buffer = b"") -> list[Buffer]:
     return [_PREFIX.pack(size + 4 + len(attachment), size) + packed, attachment]
 
 
-def oversize(chunks: list[Buffer], frame_bytes_max: int, *, limited: bool = True) -> str | None:
-    """The reason why a frame of `encode` is too large to be sent; None if it is not. `limited` bounds its head."""
+def oversize(chunks: list[Buffer], frame_bytes_max: int, head_bytes_max: int | None = None) -> str | None:
+    """The reason why a frame of `encode` is too large to be sent; None if it is not."""
     size = sum(map(len, chunks))
     if size > frame_bytes_max:
         return f"{size} bytes, {frame_bytes_max} are allowed"
-    if limited and len(chunks[0]) > HEAD_BYTES_MAX:  # the length prefixes and a small attachment are included
-        return f"{len(chunks[0])} bytes besides its attachment, {HEAD_BYTES_MAX} are allowed"
+    head_bytes = len(chunks[0])  # with the length prefixes and a small attachment
+    if head_bytes_max is not None and head_bytes > head_bytes_max:
+        return f"{head_bytes} bytes besides its attachment, {head_bytes_max} are allowed"
     return None
 
 
-def decode(frame: memoryview, *, limited: bool = True) -> tuple[list[Any], memoryview]:
+def decode(frame: memoryview, limits: HeadLimits | None = None) -> tuple[list[Any], memoryview]:
     """Head and attachment of a frame (its body, without the length); the attachment is a view of it.
 
     Args:
-        limited: whether its head is bounded (invariant 4).
+        limits: of the heads; None for a server's frames (invariant 4).
 
     Raises:
         MalformedRpc: the frame is not valid.
@@ -170,15 +202,20 @@ def decode(frame: memoryview, *, limited: bool = True) -> tuple[list[Any], memor
     stop = head_bytes + 4
     if stop > len(frame):
         raise MalformedRpc(f"a head declares {head_bytes} bytes, the frame has {len(frame) - 4} left")
-    if limited and head_bytes > HEAD_BYTES_MAX:
-        raise _too_large_head(head_bytes)
     packed = frame[4:stop]
     try:
+        items_max = None
+        if limits is not None and head_bytes > METHOD_BYTES_MAX:
+            bytes_max, items_max = limits.of_method(_method_of(packed))
+            if head_bytes > bytes_max:
+                raise _too_large_head(head_bytes, bytes_max)
         if _long_container(packed) is not None:
             _walk(packed)
         # An item takes a byte at least: a short head has too few items to be counted.
-        counted = limited and head_bytes > HEAD_ITEMS_MAX
-        head = _unpack_counted(packed) if counted else msgpack.unpackb(packed)
+        if items_max is not None and head_bytes > items_max:
+            head = _unpack_counted(packed, items_max)
+        else:
+            head = msgpack.unpackb(packed)
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise MalformedRpc(f"a head is not msgpack: {error or type(error).__name__}") from None
     if type(head) is not list or not head or type(head[0]) is not int or not 0 <= head[0] < len(_SHAPES):
@@ -189,28 +226,51 @@ def decode(frame: memoryview, *, limited: bool = True) -> tuple[list[Any], memor
     return head, frame[stop:]
 
 
-def _too_large_head(head_bytes: int) -> MalformedRpc:
-    return MalformedRpc(f"a head has {head_bytes} bytes, {HEAD_BYTES_MAX} are allowed: send less at a time")
+def _too_large_head(head_bytes: int, bytes_max: int) -> MalformedRpc:
+    return MalformedRpc(f"a head has {head_bytes} bytes, {bytes_max} are allowed: send less at a time")
 
 
-def _unpack_counted(packed: memoryview) -> Any:
+def _method_of(packed: memoryview) -> str | None:
+    """The method that a head of more than METHOD_BYTES_MAX bytes names, of which only the beginning is unpacked.
+
+    Returns:
+        None for a frame that is no call.
+
+    Raises:
+        MalformedRpc: the name is too long.
+        ValueError, msgpack.UnpackException: the beginning is not valid.
+    """
+    beginning = msgpack.Unpacker(max_str_len=METHOD_BYTES_MAX)
+    beginning.feed(packed[:_METHOD_ENDS_AT])
+    try:
+        beginning.read_array_header()
+        kind = beginning.unpack()
+        if kind not in _CALL_KINDS:
+            return None
+        if kind != TELL:
+            beginning.unpack()
+        method = beginning.unpack()
+    except msgpack.OutOfData:
+        raise MalformedRpc(f"the name of a method has more than {METHOD_BYTES_MAX} bytes") from None
+    return method if type(method) is str else None
+
+
+def _unpack_counted(packed: memoryview, items_max: int) -> Any:
     """Unpacks a head.
 
     Raises:
-        ValueError: it has more than HEAD_ITEMS_MAX items, or is not valid.
+        ValueError: it has more than `items_max` items, or is not valid.
     """
-    left = HEAD_ITEMS_MAX
+    left = items_max
 
     def count(items: Any) -> Any:
         nonlocal left
         left -= len(items)
         if left < 0:
-            raise ValueError(f"more than {HEAD_ITEMS_MAX} items: send fewer at a time")
+            raise ValueError(f"more than {items_max} items: send fewer at a time")
         return items
 
-    return msgpack.unpackb(
-        packed, list_hook=count, object_hook=count, max_array_len=HEAD_ITEMS_MAX, max_map_len=HEAD_ITEMS_MAX
-    )
+    return msgpack.unpackb(packed, list_hook=count, object_hook=count, max_array_len=items_max, max_map_len=items_max)
 
 
 def _walk(packed: memoryview) -> None:

@@ -19,6 +19,7 @@ from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.errors import LedgerError, NoSuchEntry, NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers.reader import EntryRead, ReadVerdict
+from gnomon.bookie.protocol import COPIES_MAX
 from gnomon.bookie.record import Fragment, LedgerRecord, Quorum
 from gnomon.runtime.world import WorldError
 
@@ -39,7 +40,7 @@ def batches(entries: Iterable[tuple[EntryId, bytes]]) -> Iterator[list[tuple[Ent
     batch: list[tuple[EntryId, bytes]] = []
     size_bytes = 0
     for entry, value in entries:
-        if batch and size_bytes + len(value) > BATCH_BYTES_MAX:
+        if batch and (size_bytes + len(value) > BATCH_BYTES_MAX or len(batch) == COPIES_MAX):
             yield batch
             batch, size_bytes = [], 0
         batch.append((entry, value))

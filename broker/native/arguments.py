@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gnomon.broker.subscriptions.subscription import SubscriptionType
 from gnomon.client.errors import InvalidCall
-from gnomon.client.protocol import GROUPS_MAX, NUMBER_MAX, SUBSCRIBE_MAX
+from gnomon.client.protocol import GROUPS_MAX, NUMBER_MAX, SUBSCRIBE_MAX, TEXT_CHARACTERS_MAX
 
 CLIENT_CHARACTERS_MAX: Final = 100
 
@@ -34,7 +34,8 @@ def subscribe_args(args: list[Any]) -> tuple[str, int, SubscriptionType, str, li
 
 
 def checked(args: Any, *kinds: type) -> list[Any]:
-    """The arguments, if they have these types in this order and every number is below NUMBER_MAX.
+    """The arguments, if they have these types in this order, every number is below NUMBER_MAX, and no text is longer
+    than TEXT_CHARACTERS_MAX.
 
     Raises:
         InvalidCall: they do not.
@@ -45,6 +46,8 @@ def checked(args: Any, *kinds: type) -> list[Any]:
 
 
 def _is(value: object, kind: type) -> bool:
+    if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
+        raise InvalidCall(f"a text has {len(value)} characters, {TEXT_CHARACTERS_MAX} are allowed")
     return type(value) is kind and not (isinstance(value, int) and abs(value) >= NUMBER_MAX)
 
 

@@ -15,15 +15,14 @@ from gnomon.broker.native.connections import NativeConnections
 from gnomon.broker.native.hosts import Hosts
 from gnomon.broker.native.subscription_watch import SubscriptionWatch
 from gnomon.client.errors import ERRORS
-from gnomon.client.protocol import SERVICE
+from gnomon.client.protocol import HEADS, SERVICE
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc.call import Method
 from gnomon.runtime.rpc.server import ConnectionLimit, RpcServer
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.world import Listener, World
-from gnomon.wire.rpc import HEAD_BYTES_MAX
 
-FRAME_BYTES_MAX = HEAD_BYTES_MAX + 1024
+FRAME_BYTES_MAX = HEADS.bytes_max + 1024
 """No method of this port takes an attachment."""
 
 
@@ -58,7 +57,15 @@ class NativeServer:
         for methods in wings:
             self._register(methods)
         self._server = RpcServer(
-            world, SERVICE, self._methods, ERRORS, log, cluster=cluster, frame_bytes_max=FRAME_BYTES_MAX, limits=limits
+            world,
+            SERVICE,
+            self._methods,
+            ERRORS,
+            log,
+            cluster=cluster,
+            heads=HEADS,
+            frame_bytes_max=FRAME_BYTES_MAX,
+            limits=limits,
         )
 
     def _register(self, methods: Mapping[str, Method]) -> None:

@@ -148,8 +148,7 @@ class SubscriptionMethods:
 
     async def _stats(self, call: Call) -> object:
         name, index, names = checked(call.args, str, int, list)
-        if not all(type(each) is str for each in names):
-            raise InvalidCall("subscriptions are named by text")
+        checked(names, *[str] * len(names))
         question = self._access.question(NativeMethod.STATS, call.peer)
         question.check(Operation.DESCRIBE, topic(name))
         return await self._admin.stats(name, index, names, _described_to(question))

@@ -16,7 +16,7 @@ from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.replication.protocol import Ack, Nack, ReceivedMessage, Replicate, Window
 from gnomon.broker.replication.receiver import ReplicationReceiver
 from gnomon.client.errors import ERRORS, NativeError
-from gnomon.client.protocol import SERVICE
+from gnomon.client.protocol import HEADS, SERVICE
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.rpc.errors import RpcFailed
@@ -45,7 +45,7 @@ class PeerSender:
         self._clock = world.clock
         self._listener = listener
         self._log = log.bind(peer=peer.id)
-        self._rpc = RpcClient(world, *peer.native, SERVICE, ERRORS, cluster=cluster_id)
+        self._rpc = RpcClient(world, *peer.native, SERVICE, ERRORS, cluster=cluster_id, heads=HEADS)
         self._window = Window()
         self._scope = trio.CancelScope()
         self.connected = False

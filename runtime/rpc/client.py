@@ -26,7 +26,7 @@ from gnomon.runtime.rpc.stream import CallNumber, RpcStream
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Buffer, Connection, Unreachable, World
 from gnomon.wire import rpc
-from gnomon.wire.rpc import CALL, RESULT, MalformedRpc
+from gnomon.wire.rpc import CALL, DEFAULT_HEADS, RESULT, HeadLimits, MalformedRpc
 
 Done: TypeAlias = Callable[[Any, memoryview, Exception | None], None]
 """Called with value, attachment (valid during the call) and None; or with None, no bytes and the error."""
@@ -66,6 +66,7 @@ class RpcClient:
         *,
         call_seconds: float = CALL_SECONDS,
         cluster: str | None = None,
+        heads: HeadLimits = DEFAULT_HEADS,
         frame_bytes_max: int = rpc.FRAME_BYTES_MAX,
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
     ) -> None:
@@ -76,6 +77,7 @@ class RpcClient:
                 side.
             cluster: the id of the expected cluster; a server of another cluster refuses the connection. None means the
                 cluster of the server that answers first.
+            heads: the largest heads of calls; a larger call ends with RpcFailed and is not sent.
         """
         self.service = service
         self.cluster = cluster
@@ -83,6 +85,7 @@ class RpcClient:
         self.errors = errors
         self.network = world.network
         self.frame_bytes_max = frame_bytes_max
+        self._heads = heads
         self._host, self._port = host, port
         self._clock = world.clock
         self._random = world.random(f"rpc/{service}/{self.address}")
@@ -118,7 +121,7 @@ class RpcClient:
         self._next = number + 1
         idle = not self._calls
         self._calls[number] = _PendingCall(done, self._clock.monotonic() + self._call_seconds)
-        self._submit(number, chunks, at_once=idle)  # the only call under way has no others to wait for
+        self._submit(number, method, chunks, at_once=idle)  # the only call under way has no others to wait for
         return number
 
     def cancel(self, number: CallNumber) -> None:
@@ -169,7 +172,7 @@ class RpcClient:
         number = CallNumber(self._next)
         chunks = rpc.encode([rpc.TELL, method, args], attachment)
         self._next = number + 1
-        self._submit(number, chunks, at_once=False)
+        self._submit(number, method, chunks, at_once=False)
 
     @asynccontextmanager
     async def stream(self, method: str, *args: Any) -> AsyncIterator[RpcStream]:
@@ -178,7 +181,7 @@ class RpcClient:
         chunks = rpc.encode([rpc.OPEN, number, method, args])
         self._next = number + 1
         stream = self._streams[number] = RpcStream(self._taken, number)
-        self._submit(number, chunks, at_once=False)
+        self._submit(number, method, chunks, at_once=False)
         try:
             yield stream
         finally:
@@ -190,9 +193,9 @@ class RpcClient:
         if number in self._streams and self._connection is not None:
             self._connection.post([rpc.MORE, number, count])
 
-    def _submit(self, number: CallNumber, chunks: list[Buffer], at_once: bool) -> None:
+    def _submit(self, number: CallNumber, method: str, chunks: list[Buffer], at_once: bool) -> None:
         connection = self._connection
-        error = self._refusal(chunks, self._waiting_bytes if connection is None else connection.unsent_bytes)
+        error = self._refusal(method, chunks, self._waiting_bytes if connection is None else connection.unsent_bytes)
         if error is not None:
             self.network.call_soon(lambda: self.end(number, error))
             return
@@ -206,9 +209,9 @@ class RpcClient:
         if not self._watched or connection is None:
             self._stir()
 
-    def _refusal(self, chunks: list[Buffer], unsent_bytes: int) -> Exception | None:
+    def _refusal(self, method: str, chunks: list[Buffer], unsent_bytes: int) -> Exception | None:
         """The reason not to send a frame; None to send it."""
-        oversize = rpc.oversize(chunks, self.frame_bytes_max, limited=True)
+        oversize = rpc.oversize(chunks, self.frame_bytes_max, self._heads.of_method(method).bytes_max)
         if oversize is not None:
             return RpcFailed(f"the call has {oversize}: send less at a time")
         if unsent_bytes > self._unsent_bytes_max:
@@ -390,7 +393,7 @@ class _ClientConnection(RpcConnection):
     """The stream to the server."""
 
     def __init__(self, client: RpcClient, transport: Connection) -> None:
-        super().__init__(transport, client.network, client.frame_bytes_max, from_client=False)
+        super().__init__(transport, client.network, client.frame_bytes_max)
         self.refused = False
         self._client = client
         self._welcomed = False

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from gnomon.runtime.world import Buffer, Connection, Network
-from gnomon.wire.rpc import MalformedRpc, RpcFrameReader, decode, encode
+from gnomon.wire.rpc import HeadLimits, MalformedRpc, RpcFrameReader, decode, encode
 
 GATHER_BYTES_MAX = 1 << 20
 """When more bytes than this are collected, they are sent at once."""
@@ -17,19 +17,21 @@ COPY_BYTES_MAX = 32 << 10
 class RpcConnection(ABC):
     """A `StreamHandler`; `RpcServer` and `RpcClient` define the meaning of frames.
 
-    The heads of frames from clients are limited; a client trusts its server, whose events may be many.
     An exception of `take` other than MalformedRpc passes through and stops the node, as in every handler.
     """
 
-    def __init__(self, transport: Connection, network: Network, frame_bytes_max: int, *, from_client: bool) -> None:
+    def __init__(
+        self, transport: Connection, network: Network, frame_bytes_max: int, heads: HeadLimits | None = None
+    ) -> None:
+        """`heads` limits the frames of a client; a client trusts its server, whose events may be many."""
         self.transport = transport
         self.frame_bytes_max = frame_bytes_max
         self.gone = False
         """Nothing is received or sent any more."""
         self.bytes_received = 0
         self._network = network
-        self._from_client = from_client
-        self._frames = RpcFrameReader(frame_bytes_max, limited=from_client)
+        self._heads = heads
+        self._frames = RpcFrameReader(frame_bytes_max, None if heads is None else heads.bytes_max)
         self._outgoing: list[Buffer] = []
         self._outgoing_bytes = 0
         self._flush_waits = False
@@ -105,13 +107,13 @@ class RpcConnection(ABC):
         if self._working:
             return
         self._working = True
-        next_frame, take, limited = self._frames.next_frame, self.take, self._from_client
+        next_frame, take, heads = self._frames.next_frame, self.take, self._heads
         try:
             while not self._held and not self.gone:
                 frame = next_frame()
                 if frame is None:
                     break
-                head, attachment = decode(frame, limited=limited)
+                head, attachment = decode(frame, heads)
                 take(head, attachment, len(frame))
         except MalformedRpc as error:
             self.malformed(str(error))

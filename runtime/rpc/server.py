@@ -26,7 +26,7 @@ from gnomon.runtime.rpc.errors import ErrorTable, RpcFailed
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Buffer, Connection, Listener, World
 from gnomon.wire import rpc
-from gnomon.wire.rpc import CALL, CANCEL, MORE, OPEN, TELL, MalformedRpc
+from gnomon.wire.rpc import CALL, CANCEL, DEFAULT_HEADS, MORE, OPEN, TELL, HeadLimits, MalformedRpc
 
 CONNECTION_BYTES_MAX = 32 << 20
 CALLS_MAX = 4096
@@ -68,6 +68,7 @@ class RpcServer:
         log: Logger,
         *,
         cluster: str | None = None,
+        heads: HeadLimits = DEFAULT_HEADS,
         connection_bytes_max: int = CONNECTION_BYTES_MAX,
         frame_bytes_max: int = rpc.FRAME_BYTES_MAX,
         unfinished_bytes_max: int = UNFINISHED_BYTES_MAX,
@@ -79,6 +80,7 @@ class RpcServer:
             methods: by name; called in the Trio thread for each call, must be quick, and may raise the errors of the
                 table. The arguments come from the caller unchecked.
             cluster: the id of this cluster; a client that names another one is refused. None accepts every client.
+            heads: the largest heads of calls.
             unfinished_bytes_max: of frames of all connections that have not arrived whole.
             limits: of the number of connections.
         """
@@ -86,6 +88,7 @@ class RpcServer:
         self.methods = methods
         self.errors = errors
         self.cluster = cluster
+        self.heads = heads
         self.connection_bytes_max = connection_bytes_max
         self.network = world.network
         self._clock = world.clock
@@ -194,7 +197,7 @@ class ServerConnection(RpcConnection):
     """One client."""
 
     def __init__(self, server: RpcServer, transport: Connection, frame_bytes_max: int, now: float) -> None:
-        super().__init__(transport, server.network, frame_bytes_max, from_client=True)
+        super().__init__(transport, server.network, frame_bytes_max, server.heads)
         self._frames.frame_bytes_max = rpc.HELLO_BYTES_MAX
         self.server = server
         self.errors = server.errors
@@ -263,7 +266,7 @@ class ServerConnection(RpcConnection):
         method = server.methods.get(head[-2])
         if method is None:
             call.fail(
-                RpcFailed(f"service {server.service!r} has no method {head[-2]!r}: is the caller a newer gnomon?")
+                RpcFailed(f"service {server.service!r} has no method {head[-2]!r:.200}: is the caller a newer gnomon?")
             )
         elif len(self._streams) > STREAMS_MAX:
             call.fail(RpcFailed(f"one connection may have {STREAMS_MAX} streams open: share some of them"))
@@ -306,7 +309,7 @@ class ServerConnection(RpcConnection):
     def answer(self, call: Call, chunks: list[Buffer]) -> None:
         """Ends a call or stream with an encoded frame."""
         self._forget(call)
-        oversize = rpc.oversize(chunks, self.frame_bytes_max, limited=False)
+        oversize = rpc.oversize(chunks, self.frame_bytes_max)
         if oversize is not None:
             text = f"the answer has {oversize}: ask for less at a time"
             chunks = rpc.encode([rpc.ERROR, call.number, RpcFailed.__name__, [], text])

@@ -11,10 +11,11 @@ import pytest
 import trio
 
 from gnomon.bookie.bookie import StoreError
-from gnomon.bookie.entry import encode_entry
+from gnomon.bookie.entry import HEADER_BYTES, encode_entry
 from gnomon.bookie.errors import Fenced, InvalidCall
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
-from gnomon.bookie.protocol import ADDS_MAX
+from gnomon.bookie.ledgers.copies import batches
+from gnomon.bookie.protocol import ADDS_MAX, HEADS
 from gnomon.bookie.remote import ASKED_AT_ONCE, GATHERED_BYTES_MAX, RemoteBookie
 from gnomon.bookie.storage.session_bound import SessionBound
 from gnomon.metadata.client import Revision
@@ -24,6 +25,7 @@ from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.wire.rpc import CALL, decode, encode
 
 SESSION = SessionId(5)
 FIRST = 1_000
@@ -272,3 +274,13 @@ def test_a_call_is_charged_for_each_of_its_entries() -> None:
         patch.setattr(Call, "charge", noted)
         with_peer(work)
     assert charged == [10 * CALL_BYTES_MIN]
+
+
+def test_each_batch_of_the_smallest_copies_is_within_the_limit_of_its_head() -> None:
+    copies = [(EntryId(2**62 + number), bytes(HEADER_BYTES)) for number in range(20_000)]
+    sent = list(batches(copies))
+    assert [copy for batch in sent for copy in batch] == copies
+    for batch in sent:
+        sizes = [[entry, len(value)] for entry, value in batch]
+        (frame,) = encode([CALL, 1, "put_copies", [1, SESSION, sizes]])
+        assert decode(memoryview(frame)[4:], HEADS)[0][3][2] == sizes

@@ -9,14 +9,13 @@ import pytest
 import trio
 
 from gnomon.metadata.client import DeletePrefix, MetadataUnavailable, Put, Revision
-from gnomon.metadata.messages import ERRORS, SERVICE, decode_range
+from gnomon.metadata.messages import ERRORS, HEADS, SERVICE, decode_range
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.metadata.service import PART_BYTES
 from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.rpc.call import Call, in_task
 from gnomon.runtime.rpc.server import RpcServer
 from gnomon.runtime.trio_world import open_trio_world
-from gnomon.wire.rpc import HEAD_ITEMS_MAX
 
 
 def test_a_range_comes_in_parts_of_one_revision(machine: Any) -> None:
@@ -45,7 +44,7 @@ def test_a_range_comes_in_parts_of_one_revision(machine: Any) -> None:
 
 def test_a_watch_gets_a_change_with_more_events_than_the_head_of_a_call_may_have(machine: Any) -> None:
     """4 of `wire.rpc`: only the heads of clients are limited."""
-    each, count = 1_000, HEAD_ITEMS_MAX // 2_000 + 1
+    each, count = 1_000, HEADS.of_method("txn").items_max // 2_000 + 1
 
     async def main() -> None:
         async with machine.serving() as served:

@@ -20,6 +20,7 @@ from kio.static.primitive import i16, i32
 
 from gnomon.wire.frame_reader import RECEIVE_BYTES
 from gnomon.wire.kafka.frame import (
+    CLIENT_ID_BYTES_MAX,
     FrameTooLarge,
     KafkaFrameReader,
     MalformedFrame,
@@ -223,9 +224,23 @@ def test_request_headers_written_by_kio_are_read(
         asked.append((api_key, api_version))
         return flexible
 
+    if client_id is not None and len(client_id.encode()) > CLIENT_ID_BYTES_MAX:
+        with pytest.raises(MalformedFrame, match=f"{CLIENT_ID_BYTES_MAX} are allowed"):
+            parse_request_header(memoryview(raw + rest), is_flexible)
+        return
     header = parse_request_header(memoryview(raw + rest), is_flexible)
     assert header == (key, version, correlation_id, client_id, len(raw))
     assert asked == [(key, version)]
+
+
+def test_a_client_id_is_bounded() -> None:
+    for size, fits in ((CLIENT_ID_BYTES_MAX, True), (CLIENT_ID_BYTES_MAX + 1, False), (32_000, False)):
+        raw = memoryview(struct.pack(">hhih", 0, 0, 0, size) + b"c" * size)
+        if fits:
+            assert parse_request_header(raw, lambda key, version: False).client_id == "c" * size
+        else:
+            with pytest.raises(MalformedFrame, match=f"client id has {size} bytes, {CLIENT_ID_BYTES_MAX} are allowed"):
+                parse_request_header(raw, lambda key, version: False)
 
 
 def test_unknown_tagged_fields_of_a_request_header_are_skipped() -> None:

@@ -16,12 +16,15 @@ from gnomon.wire.rpc import (
     CALL,
     ERROR,
     FRAME_BYTES_MAX,
-    HEAD_BYTES_MAX,
-    HEAD_ITEMS_MAX,
     HELLO,
+    METHOD_BYTES_MAX,
+    OPEN,
     PING,
     RESULT,
+    TELL,
     FrameKind,
+    HeadLimit,
+    HeadLimits,
     MalformedRpc,
     RpcFrameReader,
     decode,
@@ -203,37 +206,64 @@ def test_a_value_without_a_msgpack_form_is_refused_and_does_not_change_the_next_
     assert encode([PING]) == [b"\0\0\0\x06\0\0\0\x02\x91\x0b"]
 
 
-def items(count: int) -> list[Any]:
-    """A head with `count` items of lists in all, besides those of its frame."""
+LIMITS = HeadLimits({"long": HeadLimit(2 << 20, 20_000), "short": HeadLimit(2_000, 1_500)})
+
+
+def call_of(method: str, items: int, kind: int = CALL) -> list[Any]:
+    """A head with `items` items of lists in all, besides those of its frame."""
     each = 100
-    return [CALL, 1, "add", [[0] * (each - 1)] * (count // each)]
+    return [kind, *([] if kind == TELL else [1]), method, [[0] * (each - 1)] * (items // each)]
 
 
-def test_a_head_with_too_many_items_or_bytes_is_refused() -> None:
+@pytest.mark.parametrize("kind", [CALL, TELL, OPEN])
+@pytest.mark.parametrize(("method", "items_max"), [("any", 5_000), ("long", 20_000), ("short", 1_500)])
+def test_the_items_of_a_head_are_bounded_by_its_method(kind: int, method: str, items_max: int) -> None:
     """4."""
-    fits = items(HEAD_ITEMS_MAX - 100)
-    assert decode(body(fits))[0] == fits
-    for head in (
-        items(HEAD_ITEMS_MAX + 100),
-        [CALL, 1, "add", [0] * (HEAD_ITEMS_MAX + 1)],
-        [CALL, 1, "add", [[]] * 1_000_000],
-    ):
-        with pytest.raises(MalformedRpc, match=str(HEAD_ITEMS_MAX)):
-            decode(body(head))
-        assert decode(body(head), limited=False)[0] == head
-    large = [CALL, 1, "add", [bytes(HEAD_BYTES_MAX)]]
-    with pytest.raises(MalformedRpc, match=f"{HEAD_BYTES_MAX} are allowed"):
-        decode(body(large))
-    assert decode(body(large), limited=False)[0] == large
+    fits = call_of(method, items_max - 100, kind)
+    assert decode(body(fits), LIMITS)[0] == fits
+    for head in (call_of(method, items_max + 100, kind), [*fits[:-1], [0] * (items_max + 1)]):
+        with pytest.raises(MalformedRpc, match=str(items_max)):
+            decode(body(head), LIMITS)
+        assert decode(body(head))[0] == head
+    with pytest.raises(MalformedRpc, match=f"{items_max}|are allowed"):
+        decode(body([*fits[:-1], [[]] * 1_000_000]), LIMITS)
+
+
+@pytest.mark.parametrize(("method", "bytes_max"), [("any", 1 << 20), ("long", 2 << 20), ("short", 2_000)])
+def test_the_bytes_of_a_head_are_bounded_by_its_method(method: str, bytes_max: int) -> None:
+    """4."""
+    fits, long = ([CALL, 1, method, [bytes(bytes_max - spare)]] for spare in (20, 0))
+    assert decode(body(fits), LIMITS)[0] == fits
+    with pytest.raises(MalformedRpc, match=f"{bytes_max} are allowed"):
+        decode(body(long), LIMITS)
+    assert decode(body(long))[0] == long
+
+
+@pytest.mark.parametrize("head", [[RESULT, 1, bytes(1 << 20)], [FrameKind.MORE, 1, bytes(1 << 20)], ["x" * 2_000_000]])
+def test_a_head_of_a_client_that_is_no_call_has_the_default_limit(head: list[Any]) -> None:
+    """4."""
+    with pytest.raises(MalformedRpc):
+        decode(body(head), LIMITS)
+
+
+@pytest.mark.parametrize("kind", [CALL, TELL, OPEN])
+def test_the_name_of_a_method_is_bounded(kind: int) -> None:
+    """4."""
+    number = [] if kind == TELL else [2**63]
+    fits = [kind, *number, "m" * METHOD_BYTES_MAX, []]
+    assert decode(body(fits), LIMITS)[0] == fits
+    for size in (METHOD_BYTES_MAX + 1, METHOD_BYTES_MAX + 100, 1_000_000):
+        with pytest.raises(MalformedRpc, match=str(METHOD_BYTES_MAX)):
+            decode(body([kind, *number, "m" * size, []]), LIMITS)
 
 
 def test_a_large_head_is_refused_before_its_frame_has_arrived() -> None:
     """4."""
-    reader = RpcFrameReader(FRAME_BYTES_MAX)
-    begun = struct.pack(">II", 100 << 20, HEAD_BYTES_MAX + 1)
+    reader = RpcFrameReader(FRAME_BYTES_MAX, LIMITS.bytes_max)
+    begun = struct.pack(">II", 100 << 20, LIMITS.bytes_max + 1)
     reader.receive_buffer()[: len(begun)] = begun
     reader.received(len(begun))
-    with pytest.raises(MalformedRpc, match=f"{HEAD_BYTES_MAX} are allowed"):
+    with pytest.raises(MalformedRpc, match=f"{LIMITS.bytes_max} are allowed"):
         reader.next_frame()
 
 
@@ -241,7 +271,6 @@ def test_a_frame_that_is_too_large_to_be_sent_is_told_with_its_size() -> None:
     """4."""
     assert oversize(encode([CALL, 1, "add", []], bytes(1000)), 1100) is None
     assert oversize(encode([CALL, 1, "add", []], bytes(5000)), 1100) == "5016 bytes, 1100 are allowed"
-    long = oversize(encode([CALL, 1, "add", [bytes(HEAD_BYTES_MAX)]]), FRAME_BYTES_MAX)
-    assert long is not None
-    assert f"{HEAD_BYTES_MAX} are allowed" in long
-    assert oversize(encode([CALL, 1, "add", [bytes(HEAD_BYTES_MAX)]]), FRAME_BYTES_MAX, limited=False) is None
+    long = oversize(encode([CALL, 1, "add", [bytes(1000)]]), FRAME_BYTES_MAX, 1000)
+    assert long == "1019 bytes besides its attachment, 1000 are allowed"
+    assert oversize(encode([CALL, 1, "add", [bytes(1000)]]), FRAME_BYTES_MAX) is None

@@ -26,6 +26,8 @@ CORRELATION_ID_AT: Final = 4
 AFTER_CORRELATION_ID: Final = CORRELATION_ID_AT + 4
 HEADER_TAGS_MAX: Final = 100
 """Tagged fields of a request header; Kafka has defined none so far."""
+CLIENT_ID_BYTES_MAX: Final = 1 << 10
+"""The longest `client.id`: logs, quotas and groups keep it."""
 _REQUEST_HEADER: Final = Struct(">hhih")
 _RESPONSE_HEADER: Final = Struct(">ii")
 
@@ -75,7 +77,7 @@ def parse_request_header(frame: memoryview, flexible: Callable[[int, int], bool]
         flexible: whether the header of (api key, version) has tagged fields; False for unknown ones.
 
     Raises:
-        MalformedFrame: cut short, or a client id that is not UTF-8.
+        MalformedFrame: cut short, or a client id that is too long or not UTF-8.
     """
     size = len(frame)
     if size < 10:
@@ -87,6 +89,8 @@ def parse_request_header(frame: memoryview, flexible: Callable[[int, int], bool]
         position += client_id_bytes
         if position > size:
             raise MalformedFrame(f"client id declares {client_id_bytes} bytes, {size - 10} are left")
+        if client_id_bytes > CLIENT_ID_BYTES_MAX:
+            raise MalformedFrame(f"client id has {client_id_bytes} bytes, {CLIENT_ID_BYTES_MAX} are allowed")
         client_id = decode_text(frame, 10, position)
     elif client_id_bytes != -1:
         raise MalformedFrame(f"client id declares {client_id_bytes} bytes")

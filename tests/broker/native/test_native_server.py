@@ -18,15 +18,19 @@ from gnomon.broker.subscriptions.positions.metadata_store import MetadataSubscri
 from gnomon.broker.subscriptions.positions.record import SubscriberRecord
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
-from gnomon.client.protocol import GROUPS_MAX
+from gnomon.client.protocol import GROUPS_MAX, HEADS, SUBSCRIBE_MAX
 from gnomon.log.subscription_keys import subscriptions_prefix
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic, DeleteTopicsRequest
 from gnomon.wire.kafka.records import Record, build_batch
+from gnomon.wire.rpc import CALL, decode, encode
 
 SENSELESS: list[tuple[str, list[object]]] = [
     ("lookup", []),
     ("lookup", [7]),
+    ("lookup", ["t" * 1_025]),
+    ("subscribe", ["orders", 0, "k" * 1_025, "earliest", []]),
+    ("stats", ["orders", 0, ["s" * 1_025]]),
     ("subscribe", ["orders"]),
     ("subscribe", ["orders", 0, "exclusive", "earliest", [["one", -1, "me", 1]]]),
     ("subscribe", ["orders", 0, "exclusive", "earliest", [["one", 1 << 32, "me", 1]]]),
@@ -354,3 +358,19 @@ def test_two_wings_cannot_register_the_same_method() -> None:
     wings = [{"lookup": unused}, {"topic": unused}, {"lookup": unused}]
     with pytest.raises(AssertionError, match="two wings register lookup"):
         NativeServer(unused, unused, "cluster", unused, unused, unused, unused, wings, unused)
+
+
+@pytest.mark.parametrize(
+    ("method", "args"),
+    [
+        (
+            "subscribe",
+            ["t" * 249, 0, "key_shared", "earliest", [["s" * 300, 1, "\U0001f600" * 100, 1]] * SUBSCRIBE_MAX],
+        ),
+        ("ack", [[1, 2, b"abcd"]] * GROUPS_MAX),
+        ("nack", [[1, 2, 3, b"abcd"]] * GROUPS_MAX),
+    ],
+)
+def test_the_longest_calls_of_a_client_are_within_the_limits_of_heads(method: str, args: list[Any]) -> None:
+    (frame,) = encode([CALL, 1, method, args])
+    assert decode(memoryview(frame)[4:], HEADS)[0] == [CALL, 1, method, args]

@@ -32,6 +32,9 @@ def test_errors_of_the_table_reach_the_caller_with_their_type() -> None:
             await client.call("strange")
         with pytest.raises(RpcFailed, match="service 'test' has no method 'absent'"):
             await client.call("absent")
+        with pytest.raises(RpcFailed, match=r"has no method 'a{199}: is the caller a newer gnomon") as unknown:
+            await client.call("a" * 1000)
+        assert len(str(unknown.value)) < 300
 
     run(main)
 

@@ -106,6 +106,9 @@ def test_a_client_of_another_protocol_version_is_refused() -> None:
         ([HELLO, [rpc.MORE, 1, -5]], "MORE with -5"),
         ([HELLO, [99]], "newer gnomon"),
         ([HELLO, b"\xff\xff\xff\xff"], "declares 4294967295 bytes"),
+        ([HELLO, [rpc.CALL, 1, "m" * 1_900_000, []]], "1900009 bytes, 1048576 are allowed"),
+        ([HELLO, [rpc.CALL, 1, "m" * 900_000, []]], "the name of a method has more than 1024 bytes"),
+        ([HELLO, [rpc.CALL, 1, "keep", [[0] * 5_001]]], "5001 exceeds"),
         ([[rpc.HELLO, "gnomon", [1], "s" * 60_000_000, None]], "declares 60000021 bytes, 1024 are allowed"),
     ],
 )
