@@ -18,11 +18,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+OUT_OF_MEMORY: Final = "out of memory"
+"""The reason that a peer and the log get if an allocation for the peer failed."""
 RandomStream: TypeAlias = random.Random
 """The type of `World.random`; only worlds create one."""
 

@@ -3,7 +3,7 @@
 1. Each append has a `done` callback. The callbacks run in entry order, in the Trio thread: each after its entry and all
    before it are confirmed (stored by an ack quorum), or with an error.
 2. The first failure that cannot be repaired ends the appender: all pending entries get that error, and later appends
-   raise it.
+   raise it. An append that finds no memory is such a failure: some bookies may have its entry.
 3. A failed bookie is replaced by another: a new fragment begins after the last entry confirmed, and the new bookie also
    gets the unconfirmed entries. If no other bookie accepts entries, writing continues with the remaining bookies as
    long as they form an ack quorum for each entry; the missing copies are reported in the metadata. Writing does not
@@ -156,19 +156,25 @@ class Appender:
         if length - self.length_bytes > ENTRY_BYTES_MAX:
             raise EntryTooLarge(f"{length - self.length_bytes} bytes: an entry has at most {ENTRY_BYTES_MAX}")
         writer = self._writer
-        entry = writer.append()
-        self.length_bytes = length
-        ledger, session, confirmed = self._id, self._session, writer.confirmed
-        if self._mac is not None:
-            payload = self._mac.seal(entry, payload)
-        value = encode_entry(ledger, entry, session, confirmed, length, payload)
-        if self._pending is None:
-            self._pending = deque()
-        self._pending.append((value, done))
-        for index in writer.targets(entry):
-            place_ = self.places[index]
-            place_.unanswered += 1
-            place_.bookie.add(ledger, entry, session, confirmed, value, place_.answered)
+        try:
+            entry = writer.append()
+            self.length_bytes = length
+            ledger, session, confirmed = self._id, self._session, writer.confirmed
+            if self._mac is not None:
+                payload = self._mac.seal(entry, payload)
+            value = encode_entry(ledger, entry, session, confirmed, length, payload)
+            if self._pending is None:
+                self._pending = deque()
+            self._pending.append((value, done))
+            for index in writer.targets(entry):
+                place_ = self.places[index]
+                place_.unanswered += 1
+                place_.bookie.add(ledger, entry, session, confirmed, value, place_.answered)
+        except MemoryError as error:
+            text = f"ledger {self._owner.name!r} had no memory for an entry; open it again to continue"
+            failure = LedgerFailed(text, outcome_unknown=True)
+            self._fail(failure)
+            raise failure from error
         return entry
 
     @property

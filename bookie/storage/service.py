@@ -148,6 +148,8 @@ class BookieService:
             method(call)
         except ERRORS.classes as error:
             call.fail(error)
+        except MemoryError as error:
+            call.without_memory(error)
 
     def _read(self, call: Call) -> None:
         ledger, entry, minimum_session = _numbers(call, 3)

@@ -13,7 +13,7 @@ from gnomon.broker.configs.broker_configs import BrokerConfigs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.kafka.connections.exchange import Exchange
-from gnomon.broker.kafka.connections.request_handling import ELEMENT_BYTES, OUT_OF_MEMORY
+from gnomon.broker.kafka.connections.request_handling import ELEMENT_BYTES
 from gnomon.broker.kafka.fetch_route import FetchRoutes
 from gnomon.broker.kafka.fetch_sessions import FetchSessions, Followed
 from gnomon.broker.kafka.long_poll import LongPoll
@@ -24,7 +24,7 @@ from gnomon.broker.topics.topics import Topics
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
-from gnomon.runtime.world import World
+from gnomon.runtime.world import OUT_OF_MEMORY, World
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import ELEMENTS_MAX, FetchRequest, encode_fetch_response, parse_fetch

@@ -75,6 +75,8 @@ class LongPoll(Poll):
             while not await self._answered():
                 await self._changed.wait()
                 await clock.sleep(LOOK_SECONDS)
+        except MemoryError as error:
+            self._refuse(error)
         finally:
             self._timer.cancel()
             exchange.cut_short = None

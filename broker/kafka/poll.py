@@ -25,7 +25,7 @@ from gnomon.broker.partition.readable import Readable
 from gnomon.log.entry import Offset
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.timers import Timer, Timers
-from gnomon.runtime.world import Buffer
+from gnomon.runtime.world import OUT_OF_MEMORY, Buffer
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchRequest
@@ -163,6 +163,13 @@ class Poll:
         if answer is not None:
             self._send(answer)
             return True
+        try:
+            return self._attempt_now(key, final=final)
+        except MemoryError as error:
+            self._refuse(error)
+            return True
+
+    def _attempt_now(self, key: Hashable, *, final: bool) -> bool:
         with LocalViews() as views:
             results: list[tuple[Followed, FetchedPartition]] = []
             total, failed, held = 0, False, False
@@ -282,6 +289,14 @@ class Poll:
                 metrics.traffic.sent(topic, count)
         prefix = fetch_prefix(answer.body_bytes, exchange.correlation_id, exchange.api_version)
         exchange.reply([prefix, *answer.chunks])
+        self._close_reading()
+
+    def _refuse(self, error: MemoryError) -> None:
+        """There is no memory for the answer: ends the connection."""
+        self._exchange.connection.refuse(str(error) or OUT_OF_MEMORY)
+        self._close_reading()
+
+    def _close_reading(self) -> None:
         if self._reading is not None:
             self._reading.close()
             self._reading = None

@@ -17,7 +17,7 @@ from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.tasks import OwnTasks
-from gnomon.runtime.world import Clock
+from gnomon.runtime.world import OUT_OF_MEMORY, Clock
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.produce import (
@@ -94,8 +94,11 @@ class ProduceHandler:
         refusal: tuple[ErrorCode, str] | None,
     ) -> None:
         batches = enumerate(self._batches(exchange, request, refusal))
-        async for slot, batch in paced(batches, PARTITIONS_PER_TURN, self._clock):
-            self._take(answer, slot, batch)
+        try:
+            async for slot, batch in paced(batches, PARTITIONS_PER_TURN, self._clock):
+                self._take(answer, slot, batch)
+        except MemoryError as error:
+            exchange.connection.refuse(str(error) or OUT_OF_MEMORY)
         exchange.connection.flush()  # no turn of a store or of the network ends here
 
     def _batches(

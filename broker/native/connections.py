@@ -83,6 +83,8 @@ class NativeConnections:
                     done()
             except InvalidCall as error:
                 call.fail(error)
+            except MemoryError as error:
+                call.without_memory(error)
             for host in filter(None, hosts):
                 host.pump()
             call.hold_up(False)

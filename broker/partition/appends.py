@@ -2,7 +2,7 @@
 
 1. Each append is answered once: with its place in the log once it is durable, or with the reason why it is refused.
 2. New batches are acknowledged in the order of their entries. A repeat is answered after the batch that it repeats.
-3. Waiting appends are resumed, or refused, in their order of arrival.
+3. Waiting appends are resumed, or refused, in their order of arrival. One without memory for its copy is refused.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ class Produced(NamedTuple):
         return cls(error, NO_OFFSET, -1, -1, text)
 
 
+WITHOUT_MEMORY = Produced.refusal(
+    ErrorCode.KAFKA_STORAGE_ERROR, "the broker has no memory for the batch: send it again"
+)
+
+
 class AppendCallback(Protocol):
     """Receives the outcome of each append, with the slot that the caller of `append` chose for it."""
 
@@ -57,11 +62,23 @@ class Appends:
 
     def wait(self, records: memoryview, callback: AppendCallback, slot: Any) -> None:
         """Keeps a batch that cannot be written now; `records` need not outlive the call."""
-        self._waiting.append((bytes(records), callback, slot))
+        kept = self._kept(records, callback, slot)
+        if kept is not None:
+            self._waiting.append((kept, callback, slot))
 
     def wait_first(self, records: memoryview, callback: AppendCallback, slot: Any) -> None:
         """Like `wait`, for a batch that arrived before all that wait."""
-        self._waiting.appendleft((bytes(records), callback, slot))
+        kept = self._kept(records, callback, slot)
+        if kept is not None:
+            self._waiting.appendleft((kept, callback, slot))
+
+    def _kept(self, records: memoryview, callback: AppendCallback, slot: Any) -> bytes | None:
+        try:
+            return bytes(records)
+        except MemoryError:
+            self._note_refused(records)
+            callback.appended(slot, WITHOUT_MEMORY)
+            return None
 
     def resume(self, append: Callable[[memoryview, AppendCallback, Any], None]) -> None:
         """Calls `append` with each waiting batch, until one of them has to wait again; the others wait after it."""

@@ -33,7 +33,7 @@ from gnomon.bookie.errors import (
     NoSuchLedger,
 )
 from gnomon.bookie.ids import EntryId
-from gnomon.broker.partition.appends import AppendCallback, Appends, InFlight, Produced
+from gnomon.broker.partition.appends import WITHOUT_MEMORY, AppendCallback, Appends, InFlight, Produced
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
@@ -176,14 +176,27 @@ class Writable(Readable):
             self._rejected(error, records, callback, slot)
             return
         except TakesLong:
-            self._recoding = True
-            self._tasks.start_soon(self._recode_and_resume, memoryview(bytes(records)), log.settings, callback, slot)
+            self._recode_later(records, log.settings, callback, slot)
+            return
+        except MemoryError:
+            self._refuse(records, callback, slot, WITHOUT_MEMORY)
             return
         if isinstance(verdict, Duplicate):
             self._appends.repeated(log, verdict, callback, slot)
             return
         payload, base_offset, append_time_ms = verdict
         self._write((base_offset, log.next_offset, append_time_ms, callback, slot), payload)
+
+    def _recode_later(
+        self, records: memoryview, settings: PartitionSettings, callback: AppendCallback, slot: Any
+    ) -> None:
+        try:
+            kept = bytes(records)
+        except MemoryError:
+            self._refuse(records, callback, slot, WITHOUT_MEMORY)
+        else:
+            self._recoding = True
+            self._tasks.start_soon(self._recode_and_resume, memoryview(kept), settings, callback, slot)
 
     async def _recode_and_resume(
         self, records: memoryview, settings: PartitionSettings, callback: AppendCallback, slot: Any
@@ -195,6 +208,9 @@ class Writable(Readable):
         except BatchRejected as error:
             self._recoding = False
             self._rejected(error, records, callback, slot)
+        except MemoryError:
+            self._recoding = False
+            self._refuse(records, callback, slot, WITHOUT_MEMORY)
         else:
             self._recoding = False
             self._appends.wait_first(recoded, callback, slot)

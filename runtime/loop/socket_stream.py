@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gnomon.runtime.loop.poller import BROKEN, READABLE, WRITABLE
 from gnomon.runtime.timers import Timer, Timers
-from gnomon.runtime.world import Buffer, Clock, StreamHandler
+from gnomon.runtime.world import OUT_OF_MEMORY, Buffer, Clock, StreamHandler
 
 RECEIVES_MAX = 4  # of one stream before the next stream has its turn
 CHUNKS_MAX = 1024  # IOV_MAX
@@ -49,7 +49,7 @@ class SocketStream:
 
     Open → closing (the backlog is being sent) → lingering (our side is shut; data from the peer is dropped, so that the
     peer can read our last answer) → gone (shut both ways: the hang-up event removes it). `abort` and errors go straight
-    to gone.
+    to gone. A stream without memory for bytes that it receives or keeps is aborted, and others are served.
     """
 
     handler: StreamHandler
@@ -86,6 +86,10 @@ class SocketStream:
             if sent < sum(map(len, some)):
                 self._keep(chunks[first:], sent)
                 return
+
+    def _abort_without_memory(self, error: MemoryError) -> None:
+        self._loop.warn(f"the connection of {self.peer} is closed: {str(error) or OUT_OF_MEMORY}")
+        self.abort()
 
     def pause_reading(self) -> None:
         """See `Connection.pause_reading`."""
@@ -144,8 +148,7 @@ class SocketStream:
             try:
                 buffer = handler.receive_buffer()
             except MemoryError as error:
-                self._loop.warn(f"the connection of {self.peer} is closed: {str(error) or 'out of memory'}")
-                self.abort()
+                self._abort_without_memory(error)
                 return
             try:
                 count = recv_into(buffer, min(len(buffer), left))
@@ -156,7 +159,11 @@ class SocketStream:
             if count == 0:
                 self._go()
                 return
-            handler.received(count)
+            try:
+                handler.received(count)
+            except MemoryError as error:
+                self._abort_without_memory(error)
+                return
             left -= count
             if count < len(buffer) or not left or self._paused or self._closing:
                 return
@@ -193,7 +200,11 @@ class SocketStream:
 
     def _keep(self, chunks: Sequence[Buffer], skip_bytes: int) -> None:
         """Copies the bytes that the socket did not accept."""
-        rest = b"".join(chunks)
+        try:
+            rest = b"".join(chunks)
+        except MemoryError as error:
+            self._abort_without_memory(error)
+            return
         if len(rest) > skip_bytes:
             self._backlog.append(memoryview(rest)[skip_bytes:])
             self.backlog_bytes += len(rest) - skip_bytes

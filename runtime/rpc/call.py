@@ -9,7 +9,7 @@ import trio
 
 from gnomon.runtime.rpc.errors import ErrorTable
 from gnomon.runtime.tasks import Tasks
-from gnomon.runtime.world import Buffer, Connection
+from gnomon.runtime.world import OUT_OF_MEMORY, Buffer, Connection
 from gnomon.wire import rpc
 from gnomon.wire.rpc import OPEN, RESULT, STREAM_WINDOW_BYTES, TELL
 
@@ -43,6 +43,9 @@ class CallConnection(Protocol):
 
     def hold_up(self, held: bool) -> None:
         """See `Call.hold_up`."""
+
+    def malformed(self, reason: str) -> None:
+        """Ends the connection, and sends the reason to the peer."""
 
     async def more_room(self) -> None:
         """Waits until some stream may have room."""
@@ -114,6 +117,10 @@ class Call:
         """Holds up the connection for a method that works in several turns: no further call is taken meanwhile."""
         self._connection.hold_up(held)
 
+    def without_memory(self, error: MemoryError) -> None:
+        """Ends the connection: no memory was found for the call, and its effect is unknown."""
+        self._connection.malformed(str(error) or OUT_OF_MEMORY)
+
     @property
     def errors(self) -> ErrorTable:
         """The errors that the caller knows."""
@@ -165,7 +172,8 @@ class Call:
 def in_task(tasks: Tasks, work: Callable[[Call], Awaitable[object]]) -> Method:
     """A method that runs as a task: the answer is the result of `work`, or the end of a stream of `Call.item`s.
 
-    An error of the service's table is the answer too, any other error ends `tasks`. Cancelling the call cancels the
+    An error of the service's table is the answer too, and a failed allocation ends the connection. Any other error ends
+    `tasks`. Cancelling the call cancels the
     task. The attachment is copied. `tasks` have to outlive the server.
     """
 
@@ -184,6 +192,8 @@ async def _run(call: Call, work: Callable[[Call], Awaitable[object]], scope: tri
             value = await work(call)
         except call.errors.classes as error:
             call.fail(error)
+        except MemoryError as error:
+            call.without_memory(error)
         else:
             if call.streams:
                 call.end()

@@ -149,7 +149,10 @@ class RpcClient:
 
         def done(value: Any, view: memoryview, error: Exception | None) -> None:
             nonlocal answer, failure
-            answer, failure = (value, bytes(view)), error
+            try:
+                answer, failure = (value, bytes(view)), error
+            except MemoryError:
+                failure = self._loss("no memory for the answer", Unreachable)
             trio.lowlevel.reschedule(task)
 
         number = self.send(method, args, attachment, done)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from gnomon.runtime.world import Buffer, Connection, Network
+from gnomon.runtime.world import OUT_OF_MEMORY, Buffer, Connection, Network
 from gnomon.wire.rpc import HeadLimits, MalformedRpc, RpcFrameReader, decode, encode
 
 GATHER_BYTES_MAX = 1 << 20
@@ -17,7 +17,8 @@ COPY_BYTES_MAX = 32 << 10
 class RpcConnection(ABC):
     """A `StreamHandler`; `RpcServer` and `RpcClient` define the meaning of frames.
 
-    An exception of `take` other than MalformedRpc passes through and stops the node, as in every handler.
+    A frame without memory for its handling ends the connection. Any other exception of `take` except MalformedRpc
+    passes through and stops the node, as in every handler.
     """
 
     def __init__(
@@ -115,8 +116,8 @@ class RpcConnection(ABC):
                     break
                 head, attachment = decode(frame, heads)
                 take(head, attachment, len(frame))
-        except MalformedRpc as error:
-            self.malformed(str(error))
+        except (MalformedRpc, MemoryError) as error:
+            self.malformed(str(error) or OUT_OF_MEMORY)
         finally:
             self._working = False
 

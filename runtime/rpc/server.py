@@ -8,8 +8,8 @@
    exceeds its bytes at most by one frame and by the answers to its calls. A call that waits for an event, such as a new
    entry, can be set aside: it does not count toward CALLS_MAX. Beyond WAITING_MAX such calls, further ones are refused.
 4. A stream sends items only while its client takes them; the other calls of its connection continue meanwhile.
-5. No input of a peer can stop the node: an invalid call is answered with an error, and a malformed frame ends its
-   connection.
+5. No input of a peer can stop the node: an invalid call is answered with an error. A malformed frame, or a call without
+   memory for its handling, ends its connection.
 """
 
 from __future__ import annotations

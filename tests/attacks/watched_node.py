@@ -20,6 +20,10 @@ class WatchedNode:
         """Memory that is resident now."""
         return self._status("VmRSS")
 
+    def address_bytes(self) -> int:
+        """The address space of now, which `ulimit -v` bounds."""
+        return self._status("VmSize")
+
     def peak_bytes(self) -> int:
         """The most memory that was resident since `forget_peak`."""
         return self._status("VmHWM")

@@ -15,6 +15,7 @@ from numbered_entries import contents, entries, fill
 from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.errors import DigestMismatch, LedgerFailed, LedgerFenced, NoSuchLedger, NotEnoughBookies
 from gnomon.bookie.ids import SESSION_MAX, BookieId, EntryId, SessionId
+from gnomon.bookie.ledgers import appender
 from gnomon.bookie.ledgers.catalog import Ledger, Quorum, claim_ledger, create_ledger
 from gnomon.bookie.local_bookie import LocalBookie
 from gnomon.bookie.record import ledger_key
@@ -63,6 +64,33 @@ def test_a_full_disk_fails_pending_appends_and_the_reopened_ledger_continues(run
         again = await house.open("ledger")
         await fill(again, 1)
         assert len(await contents(again)) == 3
+
+    run(scenario)
+
+
+def test_an_append_without_memory_fails_the_pending_ones_and_the_reopened_ledger_continues(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def poor(*_arguments: object) -> bytes:
+        raise MemoryError
+
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        await fill(ledger, 2)
+        told: list[Any] = []
+        ledger.append([b"pending"], lambda entry, error: told.append((entry, error)))
+        with monkeypatch.context() as patch:
+            patch.setattr(appender, "encode_entry", poor)
+            with pytest.raises(LedgerFailed, match="no memory") as caught:
+                ledger.append([b"x"], lambda entry, error: told.append((entry, error)))
+        assert caught.value.outcome_unknown
+        assert told == [(2, caught.value)]
+        with pytest.raises(LedgerFailed):
+            await ledger.add([b"y"])
+        again = await house.open("ledger")
+        await again.add([b"z"])
+        assert await contents(again) in ([b"entry 0", b"entry 1", *rest, b"z"] for rest in ([], [b"pending"]))
+        assert len(told) == 1
 
     run(scenario)
 

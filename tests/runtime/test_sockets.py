@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import trio
@@ -142,6 +144,47 @@ def test_a_stream_without_memory_for_its_bytes_is_closed_and_others_are_served()
         assert "out of memory" in said[0]
         await other.send_all(b"x")
         assert await read_exactly(other, 1) == b"x"
+
+    run_with_loop(main, said=said)
+
+
+def test_a_stream_whose_handler_finds_no_memory_is_closed_and_others_are_served() -> None:
+    class Poor(Recorder):
+        def received(self, count: int) -> None:
+            raise MemoryError("no memory for 7 bytes")
+
+    said: list[str] = []
+
+    async def main(loop: SocketLoop) -> None:
+        poor, peer = await open_pair(loop, Poor)
+        _, other = await open_pair(loop, Echo)
+        await peer.send_all(b"much")
+        await poor.until_closed()
+        assert "no memory for 7 bytes" in said[0]
+        await other.send_all(b"x")
+        assert await read_exactly(other, 1) == b"x"
+
+    run_with_loop(main, said=said)
+
+
+def test_a_stream_without_memory_for_the_rest_of_a_write_is_closed_and_the_writer_goes_on() -> None:
+    class Chunks(list[bytes]):
+        def __getitem__(self, index: Any) -> Any:
+            def rest() -> Iterator[bytes]:
+                yield b"some"
+                raise MemoryError
+
+            return rest()
+
+    said: list[str] = []
+
+    async def main(loop: SocketLoop) -> None:
+        handler, _ = await open_pair(loop, Recorder)
+        handler.connection.write(Chunks([BIG]))
+        handler.connection.write([b"dropped"])
+        assert handler.connection.backlog_bytes == 0
+        await handler.until_closed()
+        assert "out of memory" in said[0]
 
     run_with_loop(main, said=said)
 

@@ -7,7 +7,8 @@
    this peer alone. Above the limit of the broker, it stops reading from each peer that sends another request.
 4. A request that waits (a long poll) is cut short, which means answered early, when another request arrives: the reply
    to the later request must not be sent before its own.
-5. A malformed frame ends the connection with a log line that gives the reason; other connections are not affected.
+5. A malformed frame, or a request without memory for its handling, ends the connection with a log line that gives the
+   reason; other connections are not affected.
 6. A request that holds the connection is answered before the next one is taken, so the next one sees its effects.
 7. A connection is closed after the given time without traffic, if no request is in flight and none waits for memory.
 """
@@ -22,7 +23,7 @@ from struct import Struct
 from gnomon.broker.authorization.session import ANONYMOUS, Session
 from gnomon.broker.kafka.connections.exchange import Exchange, Shortcut
 from gnomon.broker.kafka.connections.request_memory import RequestMemory
-from gnomon.runtime.world import Buffer, Connection
+from gnomon.runtime.world import OUT_OF_MEMORY, Buffer, Connection
 from gnomon.wire.kafka.api import request_header_version
 from gnomon.wire.kafka.frame import (
     CORRELATION_ID_AT,
@@ -176,8 +177,8 @@ class KafkaConnection:
                     self._send()
                     if self._must_wait():
                         self._pause()
-        except MalformedFrame as error:
-            self.refuse(str(error))
+        except (MalformedFrame, MemoryError) as error:
+            self.refuse(str(error) or OUT_OF_MEMORY)
         finally:
             self._working = False
         self._send()

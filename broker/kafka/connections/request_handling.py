@@ -24,7 +24,7 @@ from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.kafka.guards.guard import Guard, Question
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.tasks import OwnTasks
-from gnomon.runtime.world import World, WorldError
+from gnomon.runtime.world import OUT_OF_MEMORY, World, WorldError
 from gnomon.wire.kafka.api import Api, ApiKey
 from gnomon.wire.kafka.fields import ProtocolMessage
 from gnomon.wire.kafka.frame import MalformedFrame, RequestHeader
@@ -42,7 +42,6 @@ ELEMENTS_AT_ONCE = 1_000
 """Decoding or encoding as many takes some 1.5 ms, and handling them up to 5 ms."""
 ELEMENT_BYTES = 512
 """The memory that an array element of a request counts for: its objects, and those of its part of the answer."""
-OUT_OF_MEMORY = "out of memory"
 WAIT_FOR_OTHERS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 """APIs that wait for other clients: a later request of the connection may end the wait."""
 
@@ -107,11 +106,11 @@ class RequestHandling:
                 message, count = await self._world.blocking(
                     _decoded, api, header.api_version, memoryview(frame), header.body_start, api.elements_max
                 )
+                request = self._request(exchange, message, count)
+                self._call(api.key, request, await self._world.blocking(self._judge, api.key, request))
             except (MalformedMessage, MemoryError) as error:
                 exchange.connection.refuse(str(error) or OUT_OF_MEMORY)
                 return
-            request = self._request(exchange, message, count)
-            self._call(api.key, request, await self._world.blocking(self._judge, api.key, request))
             if api.key not in WAIT_FOR_OTHERS:
                 await ended.wait()
 
@@ -137,6 +136,8 @@ class RequestHandling:
         except (KafkaError, LedgerError, MetadataError, WorldError) as error:
             # The outcome is unknown, which no answer can express: the client connects and asks again.
             request.exchange.connection.refuse(f"the request could not be finished: {error}")
+        except MemoryError as error:
+            request.exchange.connection.refuse(str(error) or OUT_OF_MEMORY)
 
     def _send(self, request: Request, response: ProtocolMessage) -> None:
         # The answer to a long request is long as well: what its guard has refused is still missing from `response`.
@@ -145,7 +146,7 @@ class RequestHandling:
             return
         try:
             request.send(request.encode(response))
-        except InexpressibleMessage as error:
+        except (InexpressibleMessage, MemoryError) as error:
             _refuse_unsendable(request, error)
 
     async def _send_long(self, request: Request, response: ProtocolMessage) -> None:

@@ -9,6 +9,7 @@ import pytest
 import trio
 from rpc_bench import Bench, Missing, run
 
+from gnomon.runtime.rpc import client as client_module
 from gnomon.runtime.rpc.call import Call, in_task
 from gnomon.runtime.rpc.errors import NotSent, RpcFailed
 from gnomon.runtime.world import Unreachable
@@ -277,5 +278,22 @@ def test_a_slow_reader_delays_only_its_own_stream_and_costs_bounded_memory() -> 
             stalled = len(sent) - 200
             assert stalled * 10_000 < rpc.STREAM_WINDOW_BYTES + 20_000
             assert len([item async for item in slow]) == 199
+
+    run(main)
+
+
+def test_an_answer_without_memory_ends_its_call_and_its_effect_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(bench: Bench) -> None:
+        def poor(view: memoryview) -> bytes:
+            raise MemoryError
+
+        client = bench.client(await bench.listen())
+        with monkeypatch.context() as patch:
+            patch.setattr(client_module, "bytes", poor, raising=False)
+            with pytest.raises(
+                Unreachable, match="no memory for the answer: whether the call had an effect is unknown"
+            ):
+                await client.call("echo", 1)
+        assert await client.call("echo", 1) == [1]
 
     run(main)

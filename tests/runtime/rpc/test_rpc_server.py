@@ -10,10 +10,12 @@ import pytest
 import trio
 from rpc_bench import HELLO, Bench, Missing, frames_of, raw_client, run
 
+from gnomon.runtime.rpc import call as call_module
 from gnomon.runtime.rpc.call import Call, in_task
 from gnomon.runtime.rpc.errors import RpcFailed, RpcRefused
 from gnomon.runtime.rpc.server import CALLS_MAX, WAITING_MAX, ServerConnection
 from gnomon.runtime.rpc.stream import CallNumber
+from gnomon.runtime.world import Unreachable
 from gnomon.wire import rpc
 
 
@@ -218,6 +220,48 @@ def test_a_task_answers_its_call_with_its_result_or_its_error() -> None:
         assert await client.call("length", attachment=b"12345") == 5
         with pytest.raises(Missing):
             await client.call("length")
+
+    run(main)
+
+
+@pytest.mark.parametrize("in_a_task", [False, True])
+def test_a_call_without_memory_ends_its_connection_and_its_effect_is_unknown(in_a_task: bool) -> None:
+    async def main(bench: Bench) -> None:
+        async def poor(call: Call) -> None:
+            await trio.lowlevel.checkpoint()
+            raise MemoryError
+
+        def poor_at_once(call: Call) -> None:
+            raise MemoryError
+
+        bench.methods["poor"] = in_task(bench.nursery, poor) if in_a_task else poor_at_once
+        port = await bench.listen()
+        client, other = bench.client(port), bench.client(port)
+        assert await other.call("echo") == []
+        with pytest.raises(Unreachable, match="out of memory: whether the call had an effect is unknown"):
+            await client.call("poor")
+        assert await client.call("echo") == []
+        assert await other.call("echo", 1) == [1]
+        assert bench.log.reasons == ["out of memory"]
+
+    run(main)
+
+
+def test_a_call_whose_copy_finds_no_memory_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(bench: Bench) -> None:
+        async def length(call: Call) -> int:
+            return len(call.attachment)
+
+        def poor(given: memoryview) -> bytes:
+            raise MemoryError
+
+        bench.methods["length"] = in_task(bench.nursery, length)
+        port = await bench.listen()
+        with monkeypatch.context() as patch:
+            patch.setattr(call_module, "bytes", poor, raising=False)
+            with pytest.raises(Unreachable, match="out of memory"):
+                await bench.client(port).call("length", attachment=b"12345")
+        assert await bench.client(port).call("length", attachment=b"12345") == 5
 
     run(main)
 
