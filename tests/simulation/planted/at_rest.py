@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from broker_scenario import CLUSTER_SCENARIO, QUOTAS_SCENARIO, SCENARIO, SHADOWED_SCENARIO
+from broker_scenario import CLUSTER_SCENARIO, QUOTAS_SCENARIO, SCENARIO
 
 from gnomon.bookie import record
 from gnomon.bookie.ledgers import claim
@@ -109,7 +109,7 @@ def entry_pinned(patch: pytest.MonkeyPatch) -> None:
 @audited(
     "a dismissed bookie is told last adds confirmed for ever",
     breaks="bookie.remote, retire",
-    scenario=SHADOWED_SCENARIO,
+    found_by="tests/bookie/test_explicit_lacs.py::test_a_dismissed_bookie_gets_no_lac_and_leaves_no_timer",
 )
 def dismissed_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RemoteBookie, "retire", lambda bookie: None)
