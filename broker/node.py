@@ -56,6 +56,7 @@ from gnomon.broker.native.topic_methods import TopicMethods
 from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.placement.membership import Membership
 from gnomon.broker.subscriptions.positions.stores import store_opener
+from gnomon.runtime.limited_log import LimitedLog
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings.endpoint import PLAINTEXT, Endpoint
 from gnomon.runtime.settings.listeners import KafkaListener, kafka_listeners
@@ -181,7 +182,7 @@ def kafka_server(
 ) -> KafkaServer:
     """Kafka's front end of a broker."""
     topics, routes, clock, metrics = broker.topics, broker.routes, world.clock, broker.metrics
-    refusals, replies = RefusalLog(broker.log), Replies(broker.turns)
+    refusals, replies = RefusalLog(LimitedLog(broker.log, clock, broker.timers)), Replies(broker.turns)
     access = Access(broker.authorizer, KAFKA_RULES)
     produced = ProduceRoutes(topics, routes, access, metrics, replies.flush_later)
     return KafkaServer(

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import Clock
 
 LINES_MAX = 3
@@ -19,23 +20,29 @@ _OTHERS = "other addresses"
 
 
 class LimitedLog:
-    """The log of one server for lines about its peers; its owner calls `flush` about once in a period."""
+    """The log of one server for lines about its peers."""
 
-    def __init__(self, log: Logger, clock: Clock) -> None:
+    def __init__(self, log: Logger, clock: Clock, timers: Timers | None = None) -> None:
+        """With `timers` it is flushed at the end of each period; otherwise its owner calls `flush` about as often."""
         self._log = log
         self._clock = clock
+        self._timers = timers
+        self._flush_timer: Timer | None = None
         self._period_began = clock.monotonic()
         self._counts: dict[tuple[str, str], int] = {}
         self._unwritten: dict[tuple[str, str], dict[str, object]] = {}
         """The fields of the last line that was not written, by event and subject."""
 
-    def warn_limited(self, event: str, subject: str, **fields: object) -> None:
+    def warn_limited(self, event: str, subject: str, **fields: object) -> bool:
         """Writes or counts a line.
 
         Args:
             event: the name of the event.
             subject: what the line is about, for the limit: the address of the peer.
             fields: of the line; a text may be of any length.
+
+        Returns:
+            Whether the line was written.
         """
         self._begin_period()
         key = event, subject
@@ -45,8 +52,19 @@ class LimitedLog:
         cut = {name: value[:TEXT_CHARACTERS_MAX] if isinstance(value, str) else value for name, value in fields.items()}
         if count <= LINES_MAX:
             self._log.warning(event, **cut)
-        else:
-            self._unwritten[key] = cut
+            return True
+        self._unwritten[key] = cut
+        self._flush_later()
+        return False
+
+    def _flush_later(self) -> None:
+        if self._timers is not None and self._unwritten and self._flush_timer is None:
+            self._flush_timer = self._timers.call_at(self._period_began + PERIOD_SECONDS, self._flush_due)
+
+    def _flush_due(self) -> None:
+        self._flush_timer = None
+        self.flush()
+        self._flush_later()  # a line may have begun another period
 
     @property
     def pending(self) -> bool:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import trio
+import trio.testing
+
 from gnomon.runtime.limited_log import LINES_MAX, PERIOD_SECONDS, SUBJECTS_MAX, TEXT_CHARACTERS_MAX, LimitedLog
 from gnomon.runtime.logs import SilentLogger
+from gnomon.runtime.timers import Timers
+from gnomon.runtime.trio_world import TrioClock
 
 
 class Lines(SilentLogger):
@@ -73,3 +78,28 @@ def test_a_long_text_is_cut() -> None:
     lines = Lines()
     LimitedLog(lines, HandClock()).warn_limited("refused", "a", client="c" * 30_000, number=7)
     assert lines.fields == [{"event": "refused", "client": "c" * TEXT_CHARACTERS_MAX, "number": 7}]
+
+
+def test_with_timers_the_number_of_left_out_lines_is_written_at_the_end_of_each_period() -> None:
+    """1."""
+    lines = Lines()
+
+    async def main() -> None:
+        clock = TrioClock()
+        timers = Timers(clock)
+        limited = LimitedLog(lines, clock, timers)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(timers.run)
+            for seconds in (0, PERIOD_SECONDS, PERIOD_SECONDS / 2):
+                await trio.sleep(seconds)
+                for _ in range(LINES_MAX + 2):
+                    limited.warn_limited("refused", "a")
+            await trio.sleep(2 * PERIOD_SECONDS)
+            assert not limited.pending
+            assert not len(timers)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    told = [int(str(field.get("more", 1))) for field in lines.fields]
+    assert sum(told) == 3 * (LINES_MAX + 2)
+    assert len(told) < 3 * (LINES_MAX + 2)

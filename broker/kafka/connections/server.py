@@ -20,7 +20,7 @@ from gnomon.broker.kafka.connections.request_memory import RequestMemory
 from gnomon.broker.kafka.fetch import FetchHandler
 from gnomon.broker.kafka.produce import ProduceHandler
 from gnomon.broker.limits import BrokerLimits
-from gnomon.runtime.limited_log import PERIOD_SECONDS, LimitedLog
+from gnomon.runtime.limited_log import LimitedLog
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.loop.turn_watch import LONG_SECONDS
 from gnomon.runtime.metrics import Metrics
@@ -78,8 +78,7 @@ class KafkaServer:
         self._timers = timers
         self._metrics = metrics
         self._log = log
-        self._limited_log = LimitedLog(log, clock)
-        self._log_flush: Timer | None = None
+        self._limited_log = LimitedLog(log, clock, timers)
         self._memory = RequestMemory(limits.request_queue_bytes_max)
         self._connection_limits = ConnectionLimits(configs, limits.connections_max)
         self._connections: dict[KafkaConnection, Timer | None] = {}
@@ -199,17 +198,7 @@ class KafkaServer:
         if reason is not None:
             self._metrics.connections_refused += 1
             peer = connection.transport.peer
-            self._warn("connection_refused", connection.address, peer=peer, reason=reason)
-
-    def _warn(self, event: str, address: str, **fields: object) -> None:
-        """Writes a line about a peer, at most a few times a second for each address."""
-        self._limited_log.warn_limited(event, address, **fields)
-        if self._limited_log.pending and self._log_flush is None:
-            self._log_flush = self._timers.call_at(self._clock.monotonic() + PERIOD_SECONDS, self._flush_log)
-
-    def _flush_log(self) -> None:
-        self._log_flush = None
-        self._limited_log.flush()
+            self._limited_log.warn_limited("connection_refused", connection.address, peer=peer, reason=reason)
 
     def _answered(self, exchanges: list[Exchange], now: float) -> None:
         for exchange in exchanges:
@@ -237,7 +226,8 @@ class KafkaServer:
         api = APIS.get(exchange.api_key)
         name = api.key.name if api is not None else str(exchange.api_key)
         peer, client = exchange.connection.transport.peer, exchange.client_id
-        self._warn("long_request", peer, api=name, peer=peer, client=client, seconds=round(seconds, 3))
+        fields = {"api": name, "peer": peer, "client": client, "seconds": round(seconds, 3)}
+        self._limited_log.warn_limited("long_request", peer, **fields)
 
     def intercept(self, handle: Handle | None) -> None:
         """Passes each request to `handle` from now on, in place of `self.handle`; None ends that."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gnomon.broker.kafka.connections import refusal_log
+from gnomon.runtime.limited_log import LINES_MAX, PERIOD_SECONDS
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.testing.storms.kafka.wire_client import WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
@@ -110,13 +111,43 @@ def test_a_bounded_number_of_clients_is_remembered_and_a_bounded_part_of_their_n
 
     async def scenario(broker: EmbeddedBroker) -> None:
         for name in ("a", "b", "c", "a", "d", "a", "b"):
+            await broker.simulation.sleep(PERIOD_SECONDS)
             client = await connect(broker, name)
             await client.ask(TRANSACTION, 2)
         assert [line["client"] for line in logged(broker)] == ["a", "b", "c", "d", "b"]
-        client = await connect(broker, "x" * 30_000)
+        await broker.simulation.sleep(PERIOD_SECONDS)
+        client = await connect(broker, "x" * 1000)
         await client.ask(ApiVersionsRequest(client_software_name="y" * 30_000), 3)
         await client.ask(TRANSACTION, 2)
         line = logged(broker)[-1]
         assert (line["client"], line["software"]) == ("x" * 100, "y" * 100)
+
+    simulate_broker(scenario)
+
+
+def test_one_address_with_many_client_ids_gets_a_few_lines_a_second_and_a_number() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        clients = {f"client-{number}": await connect(broker, f"client-{number}") for number in range(50)}
+        for client in clients.values():
+            client.connection.send(TRANSACTION, 2)
+        await broker.simulation.sleep(2 * PERIOD_SECONDS)
+        lines = logged(broker)
+        assert len(lines) == LINES_MAX + 1
+        assert lines[-1]["more"] == 50 - LINES_MAX
+        await clients[lines[0]["client"]].ask(TRANSACTION, 2)
+        assert logged(broker) == lines, "it has its line"
+        left_out = next(name for name in clients if name not in [line["client"] for line in lines])
+        await clients[left_out].ask(TRANSACTION, 2)
+        assert logged(broker)[-1]["client"] == left_out, "it has had none"
+
+    simulate_broker(scenario)
+
+
+def test_a_flood_for_one_reason_hides_no_other_reason_of_its_address() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        for number in range(LINES_MAX + 2):
+            await (await connect(broker, f"client-{number}")).ask(TRANSACTION, 2)
+        await (await connect(broker, "shares")).ask(ShareGroupDescribeRequest(group_ids=["g"]), 1)
+        assert logged(broker)[-1]["client"] == "shares"
 
     simulate_broker(scenario)
