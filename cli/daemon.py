@@ -68,9 +68,9 @@ class DaemonProcess:
         make_app: Callable[[Metrics, Checks], Starlette] = health_app,
         **facts: object,
     ) -> None:
-        """Serves the admin port from now on, and writes one line to standard output: `ready` and the facts.
+        """Serves the admin port from now on, and writes a line to standard output: `ready`, the facts, the process id.
 
-        The log gets the facts with the version.
+        The log gets them with the version.
 
         Args:
             make_app: makes the ASGI application of the admin port when its first client connects.
@@ -88,6 +88,7 @@ class DaemonProcess:
             lambda reason: self.log.error("admin_port_unserved", reason=reason),
         )
         self.serves.set()
+        facts["pid"] = os.getpid()
         print("ready", *(f"{name}={value}" for name, value in facts.items()), flush=True)
         self.facts.update(version=__version__, **{name: str(value) for name, value in facts.items()})
         self.log.info("started", **self.facts)

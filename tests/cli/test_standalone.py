@@ -38,7 +38,9 @@ def test_standalone_prints_one_line_when_it_is_ready_and_ends_with_0_at_a_signal
     assert process.stdout is not None
     line = process.stdout.readline()
     assert re.fullmatch(
-        rf"ready kafka=127\.0\.0\.1:\d+ admin=127\.0\.0\.1:\d+ data={tmp_path}/data native=127\.0\.0\.1:\d+\n", line
+        rf"ready kafka=127\.0\.0\.1:\d+ admin=127\.0\.0\.1:\d+ data={tmp_path}/data native=127\.0\.0\.1:\d+"
+        rf" pid={process.pid}\n",
+        line,
     )
     process.send_signal(number)
     stdout, _ = process.communicate(timeout=20)

@@ -17,6 +17,7 @@ from real_etcd import NewEtcd, OnEtcd, answered, keys, put, ready, run, until
 
 from gnomon.metadata.client import (
     Compare,
+    DeletePrefix,
     InvalidRequest,
     MetadataUnavailable,
     Put,
@@ -43,6 +44,16 @@ def test_every_call_is_unavailable_if_no_endpoint_listens(etcd_world: Any) -> No
             for call in (metadata.get("a"), metadata.range(""), metadata.lease(1), put(metadata, "a")):
                 with pytest.raises(MetadataUnavailable, match="unknown: http://127"):
                     await call
+
+    run(main)
+
+
+def test_a_transaction_that_deletes_every_key_is_not_sent_to_an_etcd(etcd_world: Any) -> None:
+    async def main() -> None:
+        async with EtcdMetadata(etcd_world, [f"127.0.0.1:{free_port()}"], call_seconds=0.3) as metadata:
+            for then, otherwise in (([DeletePrefix("")], []), ([], [DeletePrefix("")])):
+                with pytest.raises(InvalidRequest, match="it deletes every key: name a prefix"):
+                    await metadata.txn([], then, otherwise)
 
     run(main)
 
