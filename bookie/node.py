@@ -210,7 +210,7 @@ async def _serve(
         garbage = GarbageCollector(store, metadata, age, world.clock, interval_seconds=interval_seconds)
         tasks.start_soon(garbage.run)
         tasks.start_soon(age.grow_older, world.clock, lambda: store.adds.entries_added)
-        sessions = SessionBound(metadata, settings.name, owned[1])
+        sessions = SessionBound(metadata, settings.name, owned[1], store.promised)
         methods = BookieService(store, tasks, sessions).methods()
         server = RpcServer(world, service_of(settings.name, disk), methods, ERRORS, log, cluster=cluster, heads=HEADS)
         listener = await server.listen(settings.host, settings.port)

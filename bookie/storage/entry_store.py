@@ -266,6 +266,10 @@ class EntryStore:
 
     # --- fencing ---
 
+    def promised(self, ledger: LedgerId) -> SessionId:
+        """The session below which adds are refused; SESSION_MAX for a deleted ledger."""
+        return self._state(ledger).promised
+
     def fence(
         self, ledger: LedgerId, session: SessionId, done: Callable[[FenceResult | None, StoreError | None], None]
     ) -> None:

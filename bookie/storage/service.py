@@ -116,6 +116,8 @@ class BookieService:
         bounds = [(EntryId(first), SessionId(at)) for first, at in _pairs(call.args[2])]
         if not bounds:
             raise InvalidCall("a ledger has at least one bound")
+        if any(at > session for _, at in bounds):
+            raise InvalidCall(f"session {session} has a bound of a later one")
         if not self._sessions.allows(ledger, session):
             self._check(call, self._begin_session, [(ledger, session)])
             return
@@ -144,7 +146,7 @@ class BookieService:
 
     async def _call_checked(self, call: Call, method: Method, given: Iterable[tuple[int, int]]) -> None:
         try:
-            await self._sessions.check([(LedgerId(ledger), SessionId(session)) for ledger, session in given])
+            await self._sessions.check(given)
             method(call)
         except ERRORS.classes as error:
             call.fail(error)
