@@ -99,7 +99,9 @@ KEPT: Final[Mapping[str, Callable[[Facts], int]]] = {
     "ConnectionLimits._counted": _brokers,
     "ConnectionLimits._counts": _brokers,
     # tables that never change
-    **dict.fromkeys(("ErrorTable._by_name", "ErrorTable._fields", "NativeServer._methods"), _bounded),
+    **dict.fromkeys(
+        ("ErrorTable._by_name", "ErrorTable._fields", "HeadLimits._longer", "NativeServer._methods"), _bounded
+    ),
 }
 """Containers that may hold more than at the start of the broker, and how much."""
 GONE: Final = (
