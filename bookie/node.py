@@ -34,6 +34,7 @@ from gnomon.bookie.storage.entry_store import DATABASES, EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector, owned_ledgers
 from gnomon.bookie.storage.older_copy import OlderCopy
 from gnomon.bookie.storage.older_store import accept, admit, copy_in_repair, until_repaired
+from gnomon.bookie.storage.page_walk import DAMAGED_FILE, walk_pages
 from gnomon.bookie.storage.service import BookieService
 from gnomon.bookie.storage.session_bound import SessionBound
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, MetadataError, Revision
@@ -56,6 +57,9 @@ connection."""
 NOT_LISTED_SECONDS: Final = 60.0
 """Interval at which a bookie says that the metadata does not list it."""
 FOLDER: Final = "bookie"
+RESTART: Final = (
+    "check the disk, restart this bookie: it makes a new store of what can be read, and the auditor copies the rest"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,22 +137,33 @@ async def run_bookie(
 
 
 def _open_environment(world: World, settings: BookieNodeSettings, log: Logger) -> Environment:
-    """Opens the store. Of a damaged one, the records that can be read become an older copy."""
+    """Opens the store. Of a damaged one, the records that can be read become an older copy.
+
+    It is damaged if it cannot be opened, or if its last run found damaged pages.
+    """
     path = settings.data_dir / FOLDER
+
+    def salvaged(reason: str) -> bool:
+        if not world.disk.salvage(path, databases=DATABASES, omit=(AGE_KEY,)):
+            return False
+        if known:
+            world.disk.write_file(path / DAMAGED_FILE, b"")
+        log.error("store_salvaged", reason=reason, next="it goes on with what can be read; the damaged file is kept")
+        return True
 
     def opened() -> Environment:
         return world.disk.open_environment(
             path, databases=DATABASES, map_bytes=settings.map_bytes, durability=settings.durability
         )
 
+    known = world.disk.read_file(path / DAMAGED_FILE)
+    if known:
+        salvaged(f"{path / 'data.mdb'} is damaged: {known.decode(errors='replace').strip()}")
     try:
         return opened()
     except DiskFailed as error:
-        if not world.disk.salvage(path, databases=DATABASES, omit=(AGE_KEY,)):
+        if not salvaged(str(error)):
             raise
-        log.error(
-            "store_salvaged", reason=str(error), next="it goes on with what can be read; the damaged file is kept"
-        )
         return opened()
 
 
@@ -209,6 +224,7 @@ async def _serve(
         interval_seconds = settings.garbage_interval_seconds
         garbage = GarbageCollector(store, metadata, age, world.clock, interval_seconds=interval_seconds)
         tasks.start_soon(garbage.run)
+        tasks.start_soon(walk_pages, world, store, settings.data_dir / FOLDER, log, RESTART)
         tasks.start_soon(age.grow_older, world.clock, lambda: store.adds.entries_added)
         sessions = SessionBound(metadata, settings.name, owned[1], store.promised)
         methods = BookieService(store, tasks, sessions).methods()

@@ -18,6 +18,7 @@ from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.bookie.registration import COOKIES
 from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector
+from gnomon.bookie.storage.page_walk import DAMAGED_FILE, DAMAGED_PAGES_HELP, walk_pages
 from gnomon.broker.admin.administered import Administered
 from gnomon.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from gnomon.broker.broker import Broker, BrokerPolicy
@@ -29,7 +30,7 @@ from gnomon.broker.node import ServingBroker, endpoints, serve
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.turns import Turns
 from gnomon.broker.placement.membership import SoleMember
-from gnomon.broker.stores import Stores, bookies_on, open_stores
+from gnomon.broker.stores import BOOKIE_FOLDER, Stores, bookies_on, open_stores
 from gnomon.metadata.client import MetadataError
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.runtime.logs import Logger
@@ -39,6 +40,7 @@ from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.tasks import Tasks, open_tasks
 from gnomon.runtime.world import DiskFull, Durability, World
 
+RESTORE: Final = "check the disk, and put a copy of the data directory back; until then all other records are served"
 CLUSTER_OF_ONE: Final = BrokerPolicy(
     LeaderPolicy(tells_epochs=True, confirms_leadership=False), groups_led_before_made=True, opens_sources=False
 )
@@ -59,6 +61,11 @@ class Serving:
     metrics: Metrics
     administered: Administered
     """The parts of the broker that its admin API shows."""
+
+    def damaged_pages(self) -> str | None:
+        """The first damaged page of the bookie's file that was found; None if none was."""
+        damages = self.store.pages.damages
+        return f"{len(damages)} pages of the bookie's file are damaged: {damages[0].problem}" if damages else None
 
     def bookie_problem(self) -> str | None:
         """The reason why the bookie accepts no entries; None while it accepts them."""
@@ -87,7 +94,7 @@ async def run_standalone(
     """
     turns = Turns(world.network, by_network=False)
     async with open_stores(world, settings, turns.ended) as stores, open_tasks() as tasks:
-        garbage = await _tend(stores, world, settings, tasks)
+        garbage = await _tend(stores, world, settings, tasks, log)
         metrics = _metrics(settings, stores, garbage)
         configs, limits = BrokerConfigs(settings.kafka), BrokerLimits.of(settings.broker)
         member = SoleMember(configs.number("broker.id"))
@@ -122,8 +129,12 @@ async def run_standalone(
         await serve(world, broker, member, at, limits, settings.subscriptions, directory, space, serves, stop)
 
 
-async def _tend(stores: Stores, world: World, settings: Settings, tasks: Tasks) -> GarbageCollector:
-    """Starts the tasks of the bookie's store: its age grows, and its garbage is collected."""
+async def _tend(stores: Stores, world: World, settings: Settings, tasks: Tasks, log: Logger) -> GarbageCollector:
+    """Starts the tasks of the bookie's store: its age grows, its pages are checked, and its garbage is collected."""
+    folder = settings.data_dir / BOOKIE_FOLDER
+    if world.disk.read_file(folder / DAMAGED_FILE):
+        world.disk.write_file(folder / DAMAGED_FILE, b"")  # of an earlier run; the file may be another one since
+    tasks.start_soon(walk_pages, world, stores.store, folder, log, RESTORE)
     await stores.age.begin((await stores.metadata.range(COOKIES)).revision)
     tasks.start_soon(stores.age.grow_older, world.clock, lambda: stores.store.adds.entries_added)
     interval_seconds = settings.bookie.garbage_interval_seconds
@@ -139,6 +150,7 @@ def _metrics(settings: Settings, stores: Stores, garbage: GarbageCollector) -> M
     metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
     for name, environment in stores.environments.items():
         metrics.watch_store(name, environment)
+    metrics.watch("bookie_damaged_pages", DAMAGED_PAGES_HELP, lambda: len(stores.store.pages.damages))
     metrics.watch_count("entries_collected", "Entries removed from disk", lambda: garbage.total.entries)
     return metrics
 

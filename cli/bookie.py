@@ -13,6 +13,7 @@ from gnomon.bookie.ids import BookieId
 from gnomon.bookie.node import BookieNodeSettings, ServingBookie, run_bookie
 from gnomon.bookie.registry import RegisteredBookies
 from gnomon.bookie.repair.auditor import Auditor, AuditSettings
+from gnomon.bookie.storage.page_walk import DAMAGED_PAGES_HELP
 from gnomon.cli.bookie_members import decommission, list_bookies
 from gnomon.cli.cluster_metadata import awaited, metadata_address
 from gnomon.cli.daemon import DaemonProcess, address, open_daemon
@@ -169,6 +170,7 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBookie, au
     metrics.watch_store("bookie", serving.environment)
     watch, count = metrics.watch, metrics.watch_count
     watch("bookie_read_only", "1 while the bookie takes no entries", lambda: store.read_only is not None)
+    watch("bookie_damaged_pages", DAMAGED_PAGES_HELP, lambda: len(store.pages.damages))
     watch(
         "bookie_older_copy",
         "1 while the store is an older copy that is not repaired yet",
@@ -201,10 +203,11 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBookie, au
 
 def _checks(serving: ServingBookie, clock: Clock) -> list[HealthCheck]:
     """The conditions for entries to be sent to this bookie."""
-    lost = serving.store.may_have_lost
+    lost, damages = serving.store.may_have_lost, serving.store.pages.damages
     kept = serving.presence.alive_until > clock.monotonic()
     return [
         HealthCheck("bookie", serving.store.read_only),
         HealthCheck("copies", None if lost is None else f"{lost.why}; the auditor copies them from other bookies"),
+        HealthCheck("pages", damages[0].problem if damages else None),
         HealthCheck("registration", None if kept else "its lease is not kept: the metadata does not answer"),
     ]

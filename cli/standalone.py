@@ -93,5 +93,6 @@ def checks(serving: Serving) -> list[HealthCheck]:
     return [
         HealthCheck("metadata", serving.broker.topics.problem()),
         HealthCheck("bookie", serving.bookie_problem()),
+        HealthCheck("pages", None, serving.damaged_pages()),
         *serving.native.watch.warnings(),
     ]

@@ -37,6 +37,10 @@ class DiskFull(WorldError):
     """The device or the LMDB map has no space: nothing of the commit was kept, reads continue."""
 
 
+class StoreReadOnly(DiskFull):
+    """A damaged page would have to be written: nothing of the commit was kept, reads continue."""
+
+
 class DiskFailed(WorldError):
     """The device failed a write or sync (EIO): the environment commits nothing more; the node must stop itself."""
 
@@ -216,6 +220,9 @@ class Environment(Protocol):
             DiskFailed: the device failed; whether the operation was kept is unknown, and the environment is closed for
                 writing.
         """
+
+    def read_bytes(self, at: int, count: int) -> bytes:
+        """Up to `count` bytes of the data file from the position `at`, as LMDB has written them; for any thread."""
 
     def file_bytes(self) -> int:
         """Size of the used part of the data file."""

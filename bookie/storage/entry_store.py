@@ -16,7 +16,9 @@
 7. A leaving store (its node is about to end) refuses further entries. Each refusal comes after the answers to all
    earlier requests.
 8. A confirmed entry is never replaced by other bytes of the same session. (A copy of a lower session may be an orphan.)
-9. A new session announces its bounds, the first entry of each fragment with the fragment's session (`begin_session`):
+9. An entry is reported as absent only on the word of sound pages (`checked_pages`). A ledger whose end may be hidden
+   takes no entries and is not fenced. After damage was found, nothing is removed: LMDB might merge the damaged page.
+10. A new session announces its bounds, the first entry of each fragment with the fragment's session (`begin_session`):
    from that entry on they exclude copies of lower sessions. A fence returns a session as `bound` only after the copies
    that the session's bounds exclude were removed. Once the store knows bounds, it stores no copy that they exclude.
 
@@ -46,14 +48,16 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, SessionId
 from gnomon.bookie.storage import removal
 from gnomon.bookie.storage.add_queue import AddQueue
+from gnomon.bookie.storage.checked_pages import CheckedPages
 from gnomon.bookie.storage.damaged_entries import DamagedEntries
 from gnomon.bookie.storage.older_copy import OlderCopy
 from gnomon.bookie.storage.received_copies import put_copies
 from gnomon.bookie.storage.store_view import StoreView, end_of
 from gnomon.bookie.storage.stored_ledger import StoredLedger
 from gnomon.metadata.client import Revision
+from gnomon.runtime.disk.page_tree import DamagedKeys
 from gnomon.runtime.outcome import outcome_of
-from gnomon.runtime.world import Clock, Environment, Freeing
+from gnomon.runtime.world import Clock, Environment, Freeing, StoreReadOnly
 
 ENTRIES: Final = "entries"
 STATES: Final = "ledgers"
@@ -91,6 +95,7 @@ class EntryStore:
         self._owned_as_of = Revision(0)
         self._leaving = False
         self.damaged = DamagedEntries()
+        self.pages = CheckedPages(environment, ENTRIES, STATES)
         self.adds = AddQueue(environment, self._entries, self._states, clock, on_group)
         """Adds and promises on their way to disk."""
 
@@ -136,7 +141,7 @@ class EntryStore:
         if state is None:
             state = self._load(ledger)
         adds = self.adds
-        if session != state.promised or adds.read_only is not None or self._leaving:
+        if session != state.promised or adds.read_only is not None or self._leaving or state.hidden is not None:
             refusal = self._refusal(ledger, session, state)
             if refusal is not None:
                 adds.behind(lambda error: done(entry, error or refusal))
@@ -169,6 +174,8 @@ class EntryStore:
             return fenced
         if self._leaving:
             return BookieLeaving()
+        if state.hidden is not None:
+            return StoreReadOnly(f"ledger {ledger} takes no entries here: {state.hidden}")
         full = self.adds.refusal()
         if full is not None:
             return full
@@ -211,7 +218,12 @@ class EntryStore:
             written_by = [decode_entry(ledger, entry, memoryview(value)).session for entry, value in copies]
         except LedgerError as error:
             refusal = error
-        refusal = refusal or self._refusal(ledger, session, state) or state.excluded(ledger, copies, written_by)
+        refusal = (
+            refusal
+            or self._refusal(ledger, session, state)
+            or state.excluded(ledger, copies, written_by)
+            or self._damaged_at(ledger, [entry for entry, _ in copies])
+        )
         if refusal is not None:
             self._refuse(refusal, done)
             return
@@ -222,6 +234,19 @@ class EntryStore:
             done(None, error or problem)
 
         self.adds.after(lambda transaction: put_copies(transaction, self._entries, ledger, copies, written_by), stored)
+
+    def _damaged_at(self, ledger: LedgerId, entries: Sequence[EntryId]) -> StoreReadOnly | None:
+        """The refusal of copies, if one would be written to a damaged page."""
+        if self.pages.sound or not entries:
+            return None
+        try:
+            with self._environment.read() as transaction:
+                for entry in (min(entries), max(entries)):
+                    self.pages.gap(transaction, _pack_key(ledger, entry))
+        except DamagedKeys as damage:
+            return StoreReadOnly(f"copies of ledger {ledger} are not stored: {damage}")
+        problem = next(filter(None, (self.pages.damage_at(ledger, entry) for entry in entries)), None)
+        return None if problem is None else StoreReadOnly(f"copies of ledger {ledger} are not stored: {problem}")
 
     def _refuse(self, refusal: StoreError, done: Callable[[None, StoreError | None], None]) -> None:
         """Answers after all requests accepted before."""
@@ -281,6 +306,9 @@ class EntryStore:
         if session < state.promised:
             self._refuse(Fenced(ledger, session, state.promised), done)
             return
+        if state.hidden is not None:
+            self._refuse(EntryUnknown(ledger, EntryId(state.confirmed + 1), state.hidden), done)
+            return
         self._promise(ledger, session, state)
 
         def last(transaction: Any) -> FenceResult:
@@ -298,6 +326,7 @@ class EntryStore:
 
     def _load(self, ledger: LedgerId) -> StoredLedger:
         with self._environment.read() as transaction:
+            hidden = None if self.pages.sound else self.pages.check_ledger(transaction, ledger)
             promised = removal.read_number(transaction, self._states, removal.PROMISED, ledger)
             kept_from = removal.read_number(transaction, self._states, removal.GOING, ledger)
             bound = removal.read_bound(transaction, self._states, ledger)
@@ -307,7 +336,7 @@ class EntryStore:
                 confirmed = Confirmed(sound.last_add_confirmed, sound.session)
         if kept_from == ENTRY_MAX or self._is_gone(ledger):
             promised = SESSION_MAX  # ENTRY_MAX: the node stopped during the deletion of the ledger
-        state = StoredLedger(SessionId(promised), EntryId(kept_from), confirmed, bound)
+        state = StoredLedger(SessionId(promised), EntryId(kept_from), confirmed, bound, hidden)
         self._ledgers[ledger] = state
         return state
 
@@ -315,13 +344,15 @@ class EntryStore:
 
     def view(self) -> StoreView:
         """A consistent view for a `with` block that does not await; payloads are valid inside the block only."""
-        return StoreView(self._environment.read(), self._entries, self.why_absent, self.damaged)
+        return StoreView(self._environment.read(), self._entries, self.why_absent, self.damaged, self.pages)
 
     def why_absent(self, ledger: LedgerId, entry: EntryId) -> LedgerError:
         """The error for an entry that a view does not have."""
         state = self._state(ledger)
         if entry < state.kept_from:
             return EntryShrunk(ledger, entry, state.kept_from)
+        if state.hidden is not None:
+            return EntryUnknown(ledger, entry, state.hidden)
         lost = self._may_have_lost
         if lost is not None and ledger <= lost.last_ledger:
             return EntryUnknown(ledger, entry, lost.why)
@@ -367,11 +398,16 @@ class EntryStore:
         state = self._state(ledger)
         if end <= state.kept_from and not self._has_below(ledger, end):
             return
+        self._check_removals()
         states = self._states
         await self._environment.commit(
             Freeing(lambda transaction: removal.mark_range(transaction, states, ledger, end))
         )
         state.kept_from = max(state.kept_from, end)
+
+    def _check_removals(self) -> None:
+        if self.pages.damages:
+            raise StoreReadOnly(f"nothing is removed from this store: {self.pages.damages[0].problem}")
 
     def _has_below(self, ledger: LedgerId, end: EntryId) -> bool:
         if end == 0:
@@ -395,6 +431,7 @@ class EntryStore:
         Raises:
             DiskFull, DiskFailed: as from a commit; a later call removes the rest, also after a restart.
         """
+        self._check_removals()
         entries, states, forget = self._entries, self._states, self._is_gone(ledger)
         removed = 0
         while True:

@@ -7,7 +7,8 @@
 4. Entries are removed in chunks: adds run between two chunks. Ledgers are checked some at a time: other tasks run in
    between.
 5. Entries that arrive below their ledger's start, after it was moved there, are removed by the next collection.
-6. Ledgers of which the store has found damaged entries are reported to the auditor, if other bookies have copies.
+6. Ledgers of which the store has found damaged entries, or pages that may hide some, are reported to the auditor, if
+   other bookies have copies.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class GarbageCollector:
         self._seen: dict[LedgerId, tuple[Revision, EntryId]] = {}
         """The revision of each record at the last collection, and the start of its ledger: most records are unchanged,
         and are not decoded again."""
+        self._damages_reported = 0
         self.total = Collected(0, 0)
         """Totals since the start."""
         self.problem: str | None = None
@@ -91,6 +93,7 @@ class GarbageCollector:
             await self._trust.check(found.revision)
             owned = {LedgerId(item.create_revision): item for item in found.items}
             self._store.owned(owned.keys(), found.revision)
+            await self._report_damaged(owned)
             dropped = [ledger for ledger in stored if ledger not in owned]
             for ledger in dropped:
                 await self._store.delete(ledger)
@@ -99,7 +102,6 @@ class GarbageCollector:
                     await trio.lowlevel.checkpoint()
                 if ledger in owned:
                     await self._shrink(ledger, owned[ledger])
-            await self._report_damaged(owned)
             self._seen = {ledger: self._seen[ledger] for ledger in stored if ledger in self._seen and ledger in owned}
             entries = 0
             for ledger in self._store.given_up():
@@ -108,13 +110,16 @@ class GarbageCollector:
             return Collected(len(dropped), entries)
 
     async def _report_damaged(self, owned: Mapping[LedgerId, KeyValue]) -> None:
-        damaged = self._store.damaged
-        for ledger in damaged.unreported:
+        damaged, pages = self._store.damaged, self._store.pages
+        count = len(pages.damages)
+        hidden = pages.hidden_ledgers(sorted(owned), self._damages_reported) if count > self._damages_reported else ()
+        for ledger in sorted({*damaged.unreported, *hidden}):
             item = owned.get(ledger)
             with suppress(UnreadableRecord):
                 if item is not None and decode_record(item.value).quorum.ensemble_size > 1:
                     await self._metadata.txn((), (missing_report(ledger, item.key.removeprefix(LEDGERS)),))
             damaged.reported(ledger)
+        self._damages_reported = count
 
     async def _shrink(self, ledger: LedgerId, item: KeyValue) -> None:
         revision, start = self._seen.get(ledger, (None, EntryId(0)))

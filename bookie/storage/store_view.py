@@ -10,9 +10,11 @@ from typing import Any
 from gnomon.bookie.entry import StoredEntry, decode_entry, session_of, verify_entry
 from gnomon.bookie.errors import DigestMismatch, EntryUnknown, LedgerError, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY, EntryId, LedgerId, SessionId
+from gnomon.bookie.storage.checked_pages import CheckedPages
 from gnomon.bookie.storage.damaged_entries import DamagedEntries
 from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.runtime.disk.commit import PAGE_ERRORS
+from gnomon.runtime.disk.page_tree import DamagedKeys, KeyGap
 
 _pack_key = ENTRY_KEY.pack
 
@@ -20,7 +22,7 @@ _pack_key = ENTRY_KEY.pack
 class StoreView:
     """One read transaction over the store."""
 
-    __slots__ = ("_damaged", "_entries", "_get", "_read", "_transaction", "_why_absent")
+    __slots__ = ("_damaged", "_entries", "_gap", "_get", "_pages", "_read", "_transaction", "_why_absent")
 
     def __init__(
         self,
@@ -28,8 +30,12 @@ class StoreView:
         entries: Any,
         why_absent: Callable[[LedgerId, EntryId], LedgerError],
         damaged: DamagedEntries,
+        pages: CheckedPages,
     ) -> None:
         self._read, self._entries, self._why_absent, self._damaged = read, entries, why_absent, damaged
+        self._pages = pages
+        self._gap: KeyGap | None = None
+        """The last proved gap between entries: a long range of missing entries is looked up once."""
 
     def __enter__(self) -> StoreView:
         self._transaction = self._read.__enter__()
@@ -56,7 +62,24 @@ class StoreView:
                 raise
             if stored.session >= minimum_session:
                 return stored
-        raise self._why_absent(ledger, entry)
+        raise self._absent(ledger, entry, value is None)
+
+    def _absent(self, ledger: LedgerId, entry: EntryId, is_missing: bool) -> LedgerError:
+        """The error for an entry that is missing here, or of a lower session; `NoSuchEntry` on sound pages' word
+        alone."""
+        error = self._why_absent(ledger, entry)
+        if not is_missing or self._pages.sound or type(error) is not NoSuchEntry:
+            return error
+        key, gap = _pack_key(ledger, entry), self._gap
+        if gap is None or not (gap.before or b"") < key or (gap.after is not None and key >= gap.after):
+            try:
+                gap = self._pages.gap(self._transaction, key)
+            except DamagedKeys as damage:
+                return EntryUnknown(ledger, entry, f"this bookie's file is damaged: {damage}")
+            if gap.here:
+                return EntryUnknown(ledger, entry, "it is being added just now")
+            self._gap = gap
+        return error
 
     def _found(self, ledger: LedgerId, entry: EntryId) -> memoryview | None:
         try:
@@ -132,7 +155,7 @@ class StoreView:
                 raise
             if session >= minimum_session:
                 return payload
-        raise self._why_absent(ledger, entry)
+        raise self._absent(ledger, entry, value is None)
 
     def end(self, ledger: LedgerId) -> tuple[EntryId, int]:
         """The last entry here, and the payload bytes of the ledger up to the last undamaged one."""

@@ -13,10 +13,15 @@ from gnomon.runtime.signal import Signal
 class StoredLedger:
     """One ledger; the store sets `promised`, `kept_from` and `bound`, and reads attributes directly on hot paths."""
 
-    __slots__ = ("_confirmed_more", "bound", "confirmed", "confirmed_in", "kept_from", "promised")
+    __slots__ = ("_confirmed_more", "bound", "confirmed", "confirmed_in", "hidden", "kept_from", "promised")
 
     def __init__(
-        self, promised: SessionId, kept_from: EntryId, confirmed: Confirmed, bound: tuple[SessionId, EntryId]
+        self,
+        promised: SessionId,
+        kept_from: EntryId,
+        confirmed: Confirmed,
+        bound: tuple[SessionId, EntryId],
+        hidden: str | None = None,
     ) -> None:
         """A ledger as it is stored.
 
@@ -25,10 +30,12 @@ class StoredLedger:
             kept_from: entries below this one are deleted.
             confirmed: the last add confirmed in the newest readable entry.
             bound: the last session whose bounds are known, and the first entry of that session.
+            hidden: why its last entries, or facts about it, may be hidden by a damaged page; None if they are not.
         """
         self.promised = promised
         self.kept_from = kept_from
         self.bound = bound
+        self.hidden = hidden
         self.confirmed, self.confirmed_in = confirmed
         self._confirmed_more = Signal()
 

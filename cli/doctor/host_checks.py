@@ -13,6 +13,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
+from gnomon.bookie.storage.page_walk import DAMAGED_FILE
 from gnomon.broker.stores import BOOKIE_FOLDER, METADATA_FOLDER
 from gnomon.cli.doctor.check import Check, CheckStatus
 from gnomon.runtime.disk.data_directory import FORMAT, FORMAT_FILE, format_and_command, what_reads
@@ -25,6 +26,10 @@ FREE_BYTES_FAIL, FREE_BYTES_WARN = GIB // 8, 5 * GIB
 MAP_USE_WARN, MAP_USE_FAIL = 0.8, 0.95
 SPARE_FILES = 100
 DATA_FILE = "data.mdb"
+DAMAGED_ADVICE = (
+    "put a copy of the data directory back; a bookie of a cluster makes a new store of what can be read when it is"
+    " restarted"
+)
 LOCK_FILE = "LOCK"
 VOLATILE = {"tmpfs": "memory: all data is lost at a restart", "ramfs": "memory: all data is lost at a restart"}
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "virtiofs"}
@@ -100,8 +105,23 @@ def directory(settings: Settings) -> list[Check]:
         _free(path),
         _map_use(path / BOOKIE_FOLDER, settings.bookie.map_bytes, "bookie.map_bytes"),
         _map_use(path / METADATA_FOLDER, settings.metadata.map_bytes, "metadata.map_bytes"),
+        *_damaged_pages(path / BOOKIE_FOLDER / DAMAGED_FILE),
         *_ports(settings, held_by),
     ]
+
+
+def _damaged_pages(path: Path) -> list[Check]:
+    """The damaged pages that the last run on the directory has found."""
+    try:
+        found = path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [unreadable("pages", error)]
+    if not found:
+        return []
+    text = f"{len(found)} pages of {path.with_name(DATA_FILE)} are damaged, first: {found[0]}"
+    return [Check("pages", CheckStatus.FAIL, text, DAMAGED_ADVICE)]
 
 
 def holder(path: Path) -> str | None:

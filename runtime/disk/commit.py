@@ -27,7 +27,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import lmdb
 
-from gnomon.runtime.disk.pages import DamagedPage, check_pages
+from gnomon.runtime.disk.page import DamagedPage
+from gnomon.runtime.disk.pages import check_pages
 from gnomon.runtime.disk.room import Room
 from gnomon.runtime.outcome import committed
 from gnomon.runtime.world import CommitCounts, DiskFailed, DiskFull, Durability, Freeing, WorldError
@@ -220,6 +221,7 @@ class CommitQueue:
             path, databases=databases, map_bytes=map_bytes, durability=durability
         )
         self._room = Room(path / "data.mdb")
+        self._descriptor = os.open(path / "data.mdb", os.O_RDONLY)
         self._page_bytes: int = self._environment.stat()["psize"]
         self._call_soon = call_soon
         self._crash = crash
@@ -245,6 +247,10 @@ class CommitQueue:
         """See `Environment.commit`; after a cancellation the outcome is unknown."""
         return await committed(self, operation)
 
+    def read_bytes(self, at: int, count: int) -> bytes:
+        """See `Environment.read_bytes`."""
+        return os.pread(self._descriptor, count, at)
+
     def file_bytes(self) -> int:
         """See `Environment.file_bytes`; without the space that `room` allocated ahead."""
         return int((self._environment.info()["last_pgno"] + 1) * self._page_bytes)
@@ -264,6 +270,7 @@ class CommitQueue:
         self._hand_back()
         self._room.close()
         self._environment.close()
+        os.close(self._descriptor)
 
     def _run(self) -> None:
         while (first := self._submitted.get()) is not None:

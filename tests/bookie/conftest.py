@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -115,6 +116,10 @@ class InlineEnvironment:
         if error is not None:
             raise error
         return result
+
+    def read_bytes(self, at: int, count: int) -> bytes:
+        with open(self.path / "data.mdb", "rb") as file:
+            return os.pread(file.fileno(), count, at)
 
     def file_bytes(self) -> int:
         return (self.path / "data.mdb").stat().st_size

@@ -57,7 +57,10 @@ def test_daemons_print_one_ready_line_serve_health_checks_and_end_with_0(tmp_pat
         for daemon in (metadata, bookie):
             assert page(daemon, "/livez") == (200, "ok\n")
         assert page(metadata, "/readyz?verbose") == (200, "[+]metadata ok\nready\n")
-        assert page(bookie, "/readyz?verbose") == (200, "[+]bookie ok\n[+]copies ok\n[+]registration ok\nready\n")
+        assert page(bookie, "/readyz?verbose") == (
+            200,
+            "[+]bookie ok\n[+]copies ok\n[+]pages ok\n[+]registration ok\nready\n",
+        )
         assert "gnomon_metadata_file_bytes" in page(metadata, "/metrics")[1]
         metrics = page(bookie, "/metrics")[1]
         assert "gnomon_bookie_read_only 0.0" in metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import deque
 from collections.abc import Callable
@@ -270,6 +271,10 @@ class DirectEnvironment:
 
     async def commit(self, operation: Callable[[Any], Any]) -> Any:
         return commit_group(self._environment, self._path, [operation])[0]
+
+    def read_bytes(self, at: int, count: int) -> bytes:
+        with open(self._path / "data.mdb", "rb") as file:
+            return os.pread(file.fileno(), count, at)
 
     def file_bytes(self) -> int:
         return (self._path / "data.mdb").stat().st_size

@@ -230,6 +230,7 @@ class SimulatedEnvironment:
         self._lmdb, self.databases = open_lmdb(
             self._folder, databases=databases, map_bytes=map_bytes, durability=Durability.NONE
         )
+        self._file = open(self._folder / "data.mdb", "rb")  # noqa: SIM115 - is closed with the environment
         self._image = self._meta_pages()
         self._queue: deque[Submitted] = deque()
         self._group: _CommitGroup | None = None
@@ -260,6 +261,11 @@ class SimulatedEnvironment:
         """See `Environment.commit`."""
         return await committed(self, operation)
 
+    def read_bytes(self, at: int, count: int) -> bytes:
+        """See `Environment.read_bytes`."""
+        self._process.check()
+        return os.pread(self._file.fileno(), count, at)
+
     def file_bytes(self) -> int:
         """See `Environment.file_bytes`."""
         self._process.check()
@@ -282,6 +288,7 @@ class SimulatedEnvironment:
         self._hand_back()
         self._keep_doubtful()
         self._lmdb.close()
+        self._file.close()
         self._machine.environments.pop(self._path, None)
 
     def stop(self, power_lost: bool) -> None:
@@ -295,6 +302,7 @@ class SimulatedEnvironment:
             self._machine.trace.add(f"{self._process.name}  commit under way in {self._path} is {outcome}")
         self._keep_doubtful()
         self._lmdb.close()
+        self._file.close()
         if not power_lost:
             return
         if self._durability is Durability.NONE:
@@ -431,5 +439,4 @@ class SimulatedEnvironment:
         self._flips.clear()
 
     def _meta_pages(self) -> bytes:
-        with open(self._folder / "data.mdb", "rb") as file:
-            return os.pread(file.fileno(), 2 * self._lmdb.stat()["psize"], 0)
+        return os.pread(self._file.fileno(), 2 * self._lmdb.stat()["psize"], 0)

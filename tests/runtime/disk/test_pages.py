@@ -10,7 +10,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from gnomon.runtime.disk.pages import DamagedPage, check_pages
+from gnomon.runtime.disk.page import DamagedPage
+from gnomon.runtime.disk.pages import check_pages
 
 FLIPS = 400
 Read = Callable[[int, int], bytes]
