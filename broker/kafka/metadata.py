@@ -11,6 +11,13 @@ from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.placement.leadership import NOBODY
 from gnomon.broker.placement.placement import Advertised, Placement, leader_error
 from gnomon.broker.topics.copies import Copies, DescribedReplicas
+from gnomon.broker.topics.creation_budget import (
+    BROKER_BURST,
+    BROKER_PER_SECOND,
+    CONNECTION_BURST,
+    CONNECTION_PER_SECOND,
+    CreationBudget,
+)
 from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
@@ -33,8 +40,6 @@ from gnomon.wire.kafka.messages.cluster import (
 WEIGHT_PER_TURN = 1_500
 """Partitions that are described in one turn of the event loop; a topic weighs TOPIC_WEIGHT of them besides its own."""
 TOPIC_WEIGHT = 6
-AUTO_CREATED_MAX = 100
-"""Topics that one request creates; its client gets LEADER_NOT_AVAILABLE for the others, and asks again."""
 
 
 class MetadataHandler:
@@ -57,6 +62,8 @@ class MetadataHandler:
         self._admin = admin
         self._cluster_id = cluster_id
         self._clock = clock
+        self._creations = CreationBudget(BROKER_BURST, BROKER_PER_SECOND, clock.monotonic())
+        """Topics that all clients may create by asking for them."""
 
     def handlers(self) -> dict[int, Handler]:
         """The handler by API key."""
@@ -89,9 +96,8 @@ class MetadataHandler:
     async def _find_each(
         self, items: Sequence[MetadataRequestTopic], create: bool, request: Request
     ) -> list[Topic | MetadataResponseTopic]:
-        """The topics that a request names, or the errors in their place; at most AUTO_CREATED_MAX are created."""
+        """The topics that a request names, or the errors in their place; those that may be created are."""
         found: list[Topic | MetadataResponseTopic] = []
-        created = 0
         once = {(item.topic_id, item.name): item for item in items}  # as in Kafka
         async for item in paced(once.values(), WEIGHT_PER_TURN // TOPIC_WEIGHT, self._clock):
             name = item.name or ""
@@ -99,18 +105,23 @@ class MetadataHandler:
                 found.append(self._topics.image.get_by_id(item.topic_id) or _unknown_id(item, request.version))
             elif (topic := self._topics.image.get(name)) is not None:
                 found.append(topic)
-            elif create and created >= AUTO_CREATED_MAX:
-                found.append(MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=name))
             elif request.exchange.connection.closed_by_peer:
                 break  # nobody asks any more
             else:
-                found.append(await self._create(name, create))
-                created += isinstance(found[-1], Topic)
+                found.append(await self._create(name, create, request))
         return found
 
-    async def _create(self, name: str, allowed: bool) -> Topic | MetadataResponseTopic:
+    async def _create(self, name: str, allowed: bool, request: Request) -> Topic | MetadataResponseTopic:
+        connection = request.exchange.connection
+
+        def take() -> bool:
+            now = self._clock.monotonic()
+            if connection.creations is None:
+                connection.creations = CreationBudget(CONNECTION_BURST, CONNECTION_PER_SECOND, now)
+            return CreationBudget.take(now, connection.creations, self._creations)
+
         try:
-            return await self._admin.auto_create(name, allowed)
+            return await self._admin.auto_create(name, allowed, take)
         except KafkaError as error:
             code = error.code if is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             return MetadataResponseTopic(error_code=code, name=name)

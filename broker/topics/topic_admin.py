@@ -64,18 +64,25 @@ class TopicAdmin:
             await self._deleted.wait_for_name(topic.name)
         return created
 
-    async def auto_create(self, name: str, allowed: bool) -> Topic:
+    async def auto_create(self, name: str, allowed: bool, take: Callable[[], bool]) -> Topic:
         """Creates a topic that a client asked for, where the request and `auto.create.topics.enable` allow it.
 
+        Args:
+            take: takes a topic from the budgets of the client; false if they are used up.
+
         Raises:
-            KafkaError: it is not allowed, or the name is refused.
+            KafkaError: it is not allowed, or the name is refused; LEADER_NOT_AVAILABLE if the budgets are used up.
         """
         if name == OFFSETS_TOPIC:
             return await self._offsets_topic.made()
         if not allowed or not self._configs.flag("auto.create.topics.enable"):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name}' does not exist")
         try:
-            return await self.create(self.check_new(name, self._configs.number("num.partitions"), {}))
+            topic = self.check_new(name, self._configs.number("num.partitions"), {})
+            if not take():
+                text = f"too many topics were created at once: ask for '{name}' again soon"
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
+            return await self.create(topic)
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

@@ -33,6 +33,7 @@ PURE = (
     "broker/admin/names.py",
     "broker/authorization",
     "broker/kafka/guards",
+    "broker/topics/creation_budget.py",
     "broker/topics/replicas.py",
     "broker/placement/leadership.py",
     "broker/partition/appends.py",

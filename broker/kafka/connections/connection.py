@@ -23,6 +23,7 @@ from struct import Struct
 from gnomon.broker.authorization.session import ANONYMOUS, Session
 from gnomon.broker.kafka.connections.exchange import Exchange, Shortcut
 from gnomon.broker.kafka.connections.request_memory import RequestMemory
+from gnomon.broker.topics.creation_budget import CreationBudget
 from gnomon.runtime.world import OUT_OF_MEMORY, Buffer, Connection
 from gnomon.wire.kafka.api import request_header_version
 from gnomon.wire.kafka.frame import (
@@ -75,6 +76,7 @@ class KafkaConnection:
         self.closed_by_peer = False
         self.shortcut: Shortcut | None = None
         """Set by a handler that recognizes the next request of its kind by its bytes."""
+        self.creations: CreationBudget | None = None
         self._frames = KafkaFrameReader(frame_bytes_max)
         self.receive_buffer = self._frames.receive_buffer
         """The buffer for the next bytes."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gnomon.broker.authorization.session import Session
+from gnomon.broker.topics.creation_budget import CreationBudget
 from gnomon.runtime.world import Buffer, Connection
 from gnomon.wire.kafka.frame import RequestHeader
 
@@ -19,6 +20,8 @@ class ExchangeConnection(Protocol):
     closed_by_peer: bool
     shortcut: Shortcut | None
     """Set by a handler that recognizes the next request of its kind by its bytes."""
+    creations: CreationBudget | None
+    """Topics that its client may create by asking for them; None before the first."""
 
     def session_of(self, client_id: str) -> Session:
         """The session of a request with the client id `client_id`."""

@@ -8,7 +8,9 @@ from uuid import UUID
 import pytest
 import trio
 
-from gnomon.broker.kafka.metadata import AUTO_CREATED_MAX, WEIGHT_PER_TURN
+from gnomon.broker.kafka import metadata
+from gnomon.broker.kafka.metadata import WEIGHT_PER_TURN
+from gnomon.broker.topics.creation_budget import CONNECTION_BURST, CONNECTION_PER_SECOND
 from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
@@ -141,15 +143,48 @@ def test_a_topic_named_many_times_is_described_once() -> None:
     simulate_broker(scenario)
 
 
-def test_a_request_creates_a_bounded_number_of_topics_and_the_next_one_creates_the_others() -> None:
+def test_a_connection_creates_a_bounded_number_of_topics_and_later_requests_create_the_others() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client, other = await broker.connect(), await broker.connect()
+        names = [f"new-{number:03}" for number in range(CONNECTION_BURST + 40)]
+        found = (await _asked(client, *names)).topics
+        assert [topic.name for topic in found] == names
+        codes = [topic.error_code for topic in found]
+        created = codes.count(0)
+        assert CONNECTION_BURST <= created < CONNECTION_BURST + 20
+        assert codes == [0] * created + [ErrorCode.LEADER_NOT_AVAILABLE] * (len(names) - created)
+        codes = [topic.error_code for topic in (await _asked(client, *names)).topics]
+        assert codes.count(0) < created + 5
+        assert {topic.error_code for topic in (await _asked(other, "a-topic-of-another-client")).topics} == {0}
+        await broker.simulation.sleep((len(names) - created) / CONNECTION_PER_SECOND)
+        assert {topic.error_code for topic in (await _asked(client, *names)).topics} == {0}
+
+    simulate_broker(scenario)
+
+
+def test_all_connections_of_a_broker_create_a_bounded_number_of_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "BROKER_BURST", 25)
+    monkeypatch.setattr(metadata, "BROKER_PER_SECOND", 1)
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        codes = []
+        for number in range(5):
+            client = await broker.connect()
+            found = await _asked(client, *(f"new-{number}-{each}" for each in range(10)))
+            codes += [topic.error_code for topic in found.topics]
+        assert 25 <= codes.count(0) < 30
+        assert set(codes) == {0, ErrorCode.LEADER_NOT_AVAILABLE}
+
+    simulate_broker(scenario)
+
+
+def test_a_name_that_is_refused_or_exists_takes_nothing_from_the_budget() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
-        names = [f"new-{number:03}" for number in range(AUTO_CREATED_MAX + 20)]
-        found = (await _asked(client, *names)).topics
-        codes = [topic.error_code for topic in found]
-        assert codes == [0] * AUTO_CREATED_MAX + [ErrorCode.LEADER_NOT_AVAILABLE] * 20
-        assert [topic.name for topic in found] == names
-        assert {topic.error_code for topic in (await _asked(client, *names)).topics} == {0}
+        for _ in range(3):
+            await _asked(client, "known", *("/" * length for length in range(1, CONNECTION_BURST)))
+        codes = [topic.error_code for topic in (await _asked(client, *map(str, range(CONNECTION_BURST - 1)))).topics]
+        assert codes == [0] * (CONNECTION_BURST - 1)
 
     simulate_broker(scenario)
 
@@ -157,7 +192,7 @@ def test_a_request_creates_a_bounded_number_of_topics_and_the_next_one_creates_t
 def test_creating_topics_ends_with_the_connection_that_asked_for_it() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         gone, client = await broker.connect(), await broker.connect()
-        names = [f"new-{number:03}" for number in range(AUTO_CREATED_MAX)]
+        names = [f"new-{number:03}" for number in range(CONNECTION_BURST)]
         asked = [MetadataRequestTopic(name=name) for name in names]
         gone.connection.send(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
         while not list(broker.serving.broker.topics.image):
@@ -165,7 +200,7 @@ def test_creating_topics_ends_with_the_connection_that_asked_for_it() -> None:
         gone.connection.close()
         await broker.simulation.sleep(5)
         created = [topic.name for topic in (await client.ask(MetadataRequest(topics=None), 9)).topics]
-        assert 0 < len(created) < AUTO_CREATED_MAX
+        assert 0 < len(created) < CONNECTION_BURST
 
     simulate_broker(scenario)
 

@@ -58,7 +58,7 @@ def test_a_creation_that_loses_a_race_returns_the_winners_topic() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         node = broker.serving.broker
         node.storage.metadata = Rival(broker, deletes=False)
-        assert (await node.topic_admin.auto_create("t", True)).partitions == 3
+        assert (await node.topic_admin.auto_create("t", True, lambda: True)).partitions == 3
 
     simulate_broker(scenario)
 
@@ -68,7 +68,7 @@ def test_a_creation_that_loses_a_race_does_not_wait_for_a_topic_deleted_since() 
         node = broker.serving.broker
         node.storage.metadata = Rival(broker, deletes=True)
         with trio.fail_after(60), pytest.raises(KafkaError) as refused:
-            await node.topic_admin.auto_create("t", True)
+            await node.topic_admin.auto_create("t", True, lambda: True)
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     simulate_broker(scenario)
