@@ -33,11 +33,11 @@ from native_scenario import CANCELLED, CHURNING, CHURNING_CLUSTER, SEEKING, SEEK
 from rich_scenario import RICH, RICH_CLUSTER
 
 from gnomon.testing.simulation.simulation import simulate
-from gnomon.testing.storms.ledgers.ledger_scenario import LedgerScenario
+from gnomon.testing.storms.rest.ledgers_at_rest import LedgersAtRest
 
 SCENARIOS = {
     "broker": SCENARIO,
-    "ledgers": LedgerScenario(),
+    "ledgers": LedgersAtRest(),
     "cluster": CLUSTER_SCENARIO,
     "cluster-unheard": UNHEARD,
     "shadows": SHADOWED_SCENARIO,

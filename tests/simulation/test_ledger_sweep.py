@@ -1,6 +1,7 @@
 """Replicated ledgers, their clients, and a storm of faults: no acknowledged entry is lost or has two versions.
 
-`extent.py` explains how the environment widens the sweep; `simulate(seed, LedgerScenario())` replays one seed.
+After each storm all ledgers are deleted, and the state at rest is judged. `extent.py` explains how the environment
+widens the sweep; `simulate(seed, LedgersAtRest())` replays one seed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from extent import swept
 from gnomon.testing.simulation.simulation import simulate
 from gnomon.testing.simulation.sweeps import assert_traces_repeat
 from gnomon.testing.storms.ledgers.ledger_scenario import COUNTERS, LedgerScenario
+from gnomon.testing.storms.rest.ledgers_at_rest import LedgersAtRest
 
 RARE = (
     "ledger/bounds merged",
@@ -32,7 +34,7 @@ FAILED_ONCE = (2189, 2443, 3770)
 
 
 def test_no_seed_loses_an_acknowledged_entry_or_shows_two_versions_of_one() -> None:
-    result = swept(LedgerScenario(), 20, reaches=[counter for counter in COUNTERS if counter not in RARE + RAREST])
+    result = swept(LedgersAtRest(), 20, reaches=[counter for counter in COUNTERS if counter not in RARE + RAREST])
     if result.seeds >= RARE_SEEDS_MIN:
         result.coverage.assert_all_counted(RARE)
     if result.seeds >= RAREST_SEEDS_MIN:

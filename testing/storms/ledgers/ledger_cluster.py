@@ -227,7 +227,8 @@ class LedgerCluster:
 
         await self.run_client(f"operator-{len(self.decommissioned)}", drain)
 
-    def client_node(self, work: Callable[[LedgerClient], Awaitable[object]]) -> Node:
+    @staticmethod
+    def client_node(work: Callable[[LedgerClient], Awaitable[object]]) -> Node:
         """A node that runs `work` once the metadata service answers."""
 
         async def node(world: SimulatedWorld) -> None:

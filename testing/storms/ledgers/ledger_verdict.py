@@ -35,6 +35,8 @@ Seen: TypeAlias = tuple[Revision, str, bool]
 RETRY_SECONDS = 0.2
 MADE = "made after the storm"
 """The name of the ledger that the finisher creates."""
+END = "end of the storm"
+"""The key that `read_records` writes."""
 
 
 class LedgerVerdict:
@@ -160,7 +162,7 @@ class LedgerVerdict:
         """Reads all versions of all records from the metadata's history; no record may change meanwhile."""
         while True:
             try:
-                end = (await client.metadata.txn((), (Put("end of the storm", b""),))).revision
+                end = (await client.metadata.txn((), (Put(END, b""),))).revision
                 break
             except MetadataError:
                 await client.world.clock.sleep(RETRY_SECONDS)

@@ -2,7 +2,7 @@
 
 1. A key that names a topic by its id names one that exists: ledgers, subscriptions, holds, readers, replicators, cuts,
    shadows.
-2. No deletion is unfinished, and no ledger is reported to lack entries.
+2. No deletion is unfinished, no ledger is reported to lack entries, and no store is an older copy without repair.
 3. A key that names a node names one that exists, and its lease lives. No lease is without a key.
 4. There are no keys of other prefixes than those of PREFIXES.
 """
@@ -16,7 +16,7 @@ from uuid import UUID
 
 from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.record import LEDGERS
-from gnomon.bookie.registration import AGES, BOOKIES, COOKIES, DISMISSED, DRAINING, OLDER
+from gnomon.bookie.registration import AGES, BOOKIES, COOKIES, DISMISSED, DRAINING, OLDER, REPAIRED
 from gnomon.bookie.repair.auditor import ELECTION
 from gnomon.broker.configs.stored_configs import CONFIGS_PREFIX
 from gnomon.broker.placement.brokers import BROKERS
@@ -52,8 +52,8 @@ PREFIXES: Final[Mapping[str, Explains]] = {
     TOPICS_PREFIX: _always,
     **dict.fromkeys((LEDGERS, SUBSCRIPTIONS, HOLDS, READERS, REPLICATORS, CUTS, SHADOWS_PREFIX), _named),
     DELETED_PREFIX: _never,
-    **dict.fromkeys((MISSING, OLDER), _never),
-    **dict.fromkeys((BOOKIES, COOKIES, AGES, DRAINING, DISMISSED, BROKERS, CONFIGS_PREFIX), _always),
+    MISSING: _never,
+    **dict.fromkeys((BOOKIES, COOKIES, AGES, OLDER, DRAINING, DISMISSED, BROKERS, CONFIGS_PREFIX), _always),
     **dict.fromkeys((ELECTION, CLUSTER_KEY, PRODUCER_IDS_KEY), _always),
 }
 """The prefixes of all keys; the longest that fits decides."""
@@ -69,7 +69,10 @@ def audit_metadata(state: State, facts: Facts) -> Iterator[StateFinding]:
         elif not PREFIXES[prefix](key.removeprefix(prefix), facts.topics):
             yield StateFinding(key, f"the metadata has {key}, and no topic or deletion explains it")
     members = {key.removeprefix(COOKIES) for key in state.keys_under(COOKIES)}
-    for prefix in (BOOKIES, AGES):
+    for item in state.range(OLDER).items:
+        if item.value != REPAIRED:
+            yield StateFinding(item.key, f"the metadata has {item.key}: the store is an older copy, and not repaired")
+    for prefix in (BOOKIES, AGES, OLDER):
         for key in state.keys_under(prefix):
             if key.removeprefix(prefix) not in members:
                 yield StateFinding(key, f"the metadata has {key}, and the bookie is no member")

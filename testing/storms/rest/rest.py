@@ -83,21 +83,10 @@ class Rest:
             if name not in self._roll.machines:
                 machine.kill()
         await self._janitor(_open_partitions, "partitions were not opened")
-        await self._none_within(COPIES_SECONDS, self._copies, "copies")
+        await none_within(self._simulation, COPIES_SECONDS, self._copies, "copies")
         await Drill(self._simulation, self._roll).judge()
         await self._janitor(_delete_topics_and_groups, "topics and groups were not deleted")
-        await self._none_within(REST_SECONDS, self._findings, "state at rest")
-
-    async def _none_within(self, seconds: float, look: Callable[[], Iterator[StateFinding]], what: str) -> None:
-        """Looks until no finding is left that every look had."""
-        simulation = self._simulation
-        end = simulation.clock.monotonic() + seconds
-        findings = dict(look())
-        while findings and simulation.clock.monotonic() < end:
-            await simulation.sleep(LOOK_SECONDS)
-            now = dict(look())
-            findings = {place: now[place] for place in findings if place in now}
-        assert not findings, f"{what}, after {seconds} s: " + "; ".join(list(findings.values())[:FINDINGS_MAX])
+        await none_within(self._simulation, REST_SECONDS, self._findings, "state at rest")
 
     def _copies(self) -> Iterator[StateFinding]:
         return audit_copies(self._roll.stores(), self._roll.facts())
@@ -124,6 +113,23 @@ class Rest:
             await process.ended.wait()
             return
         raise AssertionError(f"{trouble} within {REST_SECONDS} s")
+
+
+async def none_within(
+    simulation: Simulation, seconds: float, look: Callable[[], Iterator[StateFinding]], what: str
+) -> None:
+    """Looks until no finding is left that every look had.
+
+    Raises:
+        AssertionError: findings are left after `seconds`.
+    """
+    end = simulation.clock.monotonic() + seconds
+    findings = dict(look())
+    while findings and simulation.clock.monotonic() < end:
+        await simulation.sleep(LOOK_SECONDS)
+        now = dict(look())
+        findings = {place: now[place] for place in findings if place in now}
+    assert not findings, f"{what}, after {seconds} s: " + "; ".join(list(findings.values())[:FINDINGS_MAX])
 
 
 async def _open_partitions(cluster: WireCluster) -> None:

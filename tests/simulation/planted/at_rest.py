@@ -9,6 +9,7 @@ import pytest
 from broker_scenario import CLUSTER_SCENARIO, QUOTAS_SCENARIO, SCENARIO
 
 from gnomon.bookie import record
+from gnomon.bookie.ids import ENTRY_MAX
 from gnomon.bookie.ledgers import claim
 from gnomon.bookie.ledgers.appender import Appender
 from gnomon.bookie.ledgers.entry_cache import EntryCache
@@ -26,6 +27,7 @@ from gnomon.testing.simulation.disk.simulated_disk import DiskConditions
 from gnomon.testing.simulation.faults import Fault, FaultMix
 from gnomon.testing.simulation.network.simulated_network import NetworkConditions
 from gnomon.testing.storms.ledgers.ledger_clients import Habits
+from gnomon.testing.storms.rest.ledgers_at_rest import LedgersAtRest
 
 from planted.ledgers import NARROW
 from planted.planted_bug import ScenarioBugs
@@ -122,6 +124,32 @@ def dismissed_told(patch: pytest.MonkeyPatch) -> None:
 )
 def lost_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerWriter, "ended", lambda writer: None)
+
+
+@audited(
+    "a bookie that was away keeps the entries of a ledger that was shrunk",
+    breaks="bookie.storage.garbage, collect",
+    scenario=LedgersAtRest(),
+    quick=True,
+)
+def shrunk_entries_stay(patch: pytest.MonkeyPatch) -> None:
+    shrink = EntryStore.shrink
+
+    async def of_deleted(store: Any, ledger: Any, end: Any) -> None:
+        if end == ENTRY_MAX:
+            await shrink(store, ledger, end)
+
+    patch.setattr(EntryStore, "shrink", of_deleted)
+
+
+@audited(
+    "a collection marks deleted ledgers, and does not remove them",
+    breaks="bookie.storage.garbage 3",
+    scenario=LedgersAtRest(),
+    quick=True,
+)
+def marked_ledgers_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EntryStore, "given_up", lambda store: [])
 
 
 # --- copies at rest ---

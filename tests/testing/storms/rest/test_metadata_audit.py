@@ -43,6 +43,14 @@ def test_a_key_that_no_topic_and_no_node_explains_is_found(key: str) -> None:
     assert findings(state_with(key)) == [key]
 
 
+def test_an_older_copy_is_found_until_it_is_repaired() -> None:
+    key = "bookies-older/bookie-1"
+    state = state_with("cookies/bookie-1", key)
+    assert not findings(state)
+    state.apply(Txn((), (Put(key, b"the store is older than the metadata"),), ()), 0.0)
+    assert findings(state) == [key]
+
+
 def test_keys_of_topics_and_nodes_are_explained() -> None:
     keys = (
         f"holds/{LIVE.hex}",
