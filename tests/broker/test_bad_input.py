@@ -18,7 +18,7 @@ from gnomon.testing.storms.kafka.wire_client import WireConnection
 from gnomon.testing.strategies import messages
 from gnomon.wire.kafka.api import APIS, request_header_version
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.frame import encode_unsigned_varint
+from gnomon.wire.kafka.frame import CLIENT_ID_BYTES_MAX, encode_unsigned_varint
 from gnomon.wire.kafka.messages.cluster import (
     ApiVersionsRequest,
 )
@@ -86,6 +86,7 @@ async def _assert_refused(broker: EmbeddedBroker, raw: RawConnection, *words: st
         (b"\x00\x00\x00\x0b" + bytes.fromhex("00030063 00000001 ffff 00"), ["METADATA version 99"]),
         (b"\x00\x00\x00\x0a" + bytes.fromhex("0003ffff 00000001 ffff"), ["METADATA version -1"]),
         (b"\x00\x00\x00\x0c" + bytes.fromhex("00030000 00000001 7fff") + b"ab", ["client id"]),
+        (b"\x00\x00\x04\x0b" + bytes.fromhex("00030000 00000001 0401") + b"c" * 1025, ["client id", "1025", "1024"]),
         (b"\x00\x00\x00\x0e" + bytes.fromhex("00030001 00000001 ffff 7fffffff"), ["MetadataRequest"]),
         (b"\x00\x00\x00\x0e" + bytes.fromhex("00030001 00000001 ffff fffffffe"), ["MetadataRequest"]),
     ],
@@ -171,7 +172,7 @@ def test_a_client_with_the_longest_client_id_gets_a_member_id_that_can_be_sent()
             group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=1000, protocols=[protocol]
         )
         join.protocol_type = "consumer"
-        connection = await WireConnection.open(broker.client_world, HOST, PORT, "\u20ac" * 10_922)
+        connection = await WireConnection.open(broker.client_world, HOST, PORT, "\u20ac" * (CLIENT_ID_BYTES_MAX // 3))
         joined = await connection.request(join, 4, JoinGroupResponse)
         assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
         join.member_id = joined.member_id
