@@ -223,6 +223,17 @@ class RemoteBookie:
         runs = await self._connected().call("present", ledger, first, last, minimum_session)
         return [(EntryId(start), EntryId(end)) for start, end in runs]
 
+    async def ledgers(self) -> list[LedgerId]:
+        """Every ledger with stored data there, in order.
+
+        Raises:
+            LedgerError, WorldError: the bookie does not answer, or does not know the call.
+        """
+        found: list[LedgerId] = []
+        while some := await self._connected().call("some_ledgers", found[-1] + 1 if found else 0):
+            found += map(LedgerId, some)
+        return found
+
     async def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
         """See `Bookie.last_add_confirmed`."""
         return Confirmed(*await self._connected().call("last_add_confirmed", ledger))

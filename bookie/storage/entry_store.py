@@ -453,13 +453,16 @@ class EntryStore:
         with self._environment.read() as transaction:
             return [ledger for ledger, _end in removal.marked_ranges(transaction, self._states)]
 
+    def some_ledgers(self, first: LedgerId) -> list[LedgerId]:
+        """Up to LEDGERS_PER_TURN ledgers with stored data from `first` on, in order."""
+        with self._environment.read() as transaction:
+            return removal.stored_ledgers(transaction, self._entries, self._states, first, LEDGERS_PER_TURN)
+
     async def ledgers(self) -> list[LedgerId]:
         """Every ledger with stored data, in order; adds run while a long list is built."""
         found: list[LedgerId] = []
         while True:
-            first = LedgerId(found[-1] + 1) if found else LedgerId(0)
-            with self._environment.read() as transaction:
-                some = removal.stored_ledgers(transaction, self._entries, self._states, first, LEDGERS_PER_TURN)
+            some = self.some_ledgers(LedgerId(found[-1] + 1) if found else LedgerId(0))
             found += some
             if len(some) < LEDGERS_PER_TURN:
                 return found

@@ -57,6 +57,7 @@ class BookieService:
             "shrink": in_task(self._tasks, self._shrink),
             "delete": in_task(self._tasks, self._delete),
             "file_bytes": self._file_bytes,
+            "some_ledgers": self._some_ledgers,
         }
 
     def _add(self, call: Call) -> None:
@@ -187,6 +188,10 @@ class BookieService:
     def _file_bytes(self, call: Call) -> None:
         _numbers(call, 0)
         call.reply(self._store.file_bytes())
+
+    def _some_ledgers(self, call: Call) -> None:
+        (first,) = _numbers(call, 1)
+        call.reply(self._store.some_ledgers(LedgerId(first)))
 
     def _wait_for_lac(self, call: Call) -> None:
         ledger, entry = _numbers(call, 2)

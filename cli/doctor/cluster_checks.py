@@ -8,13 +8,16 @@ from functools import partial
 from typing import Any
 
 from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.ledgers.ledgers import Ledgers
 from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.record import LEDGERS, LedgerRecord
+from gnomon.bookie.remote import RemoteBookie
 from gnomon.bookie.repair.repair import LedgerRepair, Throttle
 from gnomon.cli.bookie_members import lacking_copies, members
 from gnomon.cli.cluster_metadata import in_cluster
 from gnomon.cli.doctor.check import Check, CheckStatus
+from gnomon.cli.doctor.ledger_checks import foreign_check
 from gnomon.cli.exit import failure_of
 from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.world import WorldError
@@ -44,8 +47,31 @@ async def _check(ledgers: Ledgers, deep: bool) -> list[Check]:
         Check("metadata", CheckStatus.OK, f"answers: {len(records)} ledgers"),
         bookies_check(rows),
         copies_check(rows, records, [item.value.decode() for item in reported]),
+        *(await _foreign_checks(ledgers, rows) if deep else ()),
         *(await _entries_checks(ledgers) if deep else ()),
     ]
+
+
+async def _foreign_checks(ledgers: Ledgers, rows: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Whether each bookie has only ledgers that have a record; one finding for each bookie that has others."""
+    stored: dict[BookieId, list[LedgerId]] = {}
+    checks: list[Check] = []
+    for name in (row["bookie"] for row in rows):
+        bookie = ledgers.bookies.get(name)
+        if not isinstance(bookie, RemoteBookie) or bookie.client is None:
+            continue  # it is away, as another check says
+        try:
+            stored[name] = await bookie.ledgers()
+        except (LedgerError, WorldError) as error:
+            checks.append(Check("ledgers", CheckStatus.WARN, f"bookie {name}: its ledgers were not listed: {error}"))
+    # Read after the lists: a ledger that was created meanwhile is in none of them.
+    known = {LedgerId(item.create_revision) for item in (await ledgers.metadata.range(LEDGERS)).items}
+    for name, here in stored.items():
+        foreign = [ledger for ledger in here if ledger not in known]
+        if foreign:
+            checks.append(foreign_check(len(foreign), foreign[0], f"on bookie {name}"))
+    every = f"every ledger on {len(stored)} bookies has a record"
+    return checks or [Check("ledgers", CheckStatus.OK, every)]
 
 
 async def _entries_checks(ledgers: Ledgers) -> list[Check]:

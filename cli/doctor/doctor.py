@@ -44,7 +44,8 @@ from gnomon.runtime.world import Durability
 @click.option(
     "--deep",
     is_flag=True,
-    help="Read every page of the stores, and check the digest of every entry; ask a cluster's bookies for every entry.",
+    help="Read every page of the stores, and check the digest of every entry; ask a cluster's bookies for every "
+    "entry, and for ledgers that have no record.",
 )
 @config_option
 @output_option

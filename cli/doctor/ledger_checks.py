@@ -39,8 +39,7 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
         known = {LedgerId(stored.create_revision) for stored in found}
         foreign = [ledger for ledger in await stores.store.ledgers() if ledger not in known]
         if foreign:
-            text = f"{len(foreign)} ledgers have entries here and no record in the metadata, first: {foreign[0]}"
-            checks.append(Check("ledgers", CheckStatus.WARN, text, FOREIGN))
+            checks.append(foreign_check(len(foreign), foreign[0], "here"))
         return [Check("ledgers", CheckStatus.OK, f"{len(found)} ledgers, {what}"), *checks]
 
     # Opening would create missing stores.
@@ -63,6 +62,12 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
         return in_stores(settings, work)
     except (Failure, DiskFailed) as failure:
         return [Check("ledgers", CheckStatus.FAIL, str(failure))]
+
+
+def foreign_check(count: int, first: LedgerId, where: str) -> Check:
+    """The finding that a bookie has ledgers without a record."""
+    text = f"{count} ledgers have entries {where} and no record in the metadata, first: {first}"
+    return Check("ledgers", CheckStatus.WARN, text, FOREIGN)
 
 
 def check_pages(settings: Settings) -> list[Check]:

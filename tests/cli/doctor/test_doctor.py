@@ -8,13 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
 
-from gnomon.bookie.ids import BookieId, EntryId, SessionId
-from gnomon.bookie.record import Fragment, LedgerRecord, Quorum
+from gnomon import OpenMode, connect_ledgers
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
+from gnomon.bookie.record import Fragment, LedgerRecord, Quorum, ledger_key
 from gnomon.cli.doctor import cluster_checks, host_checks
 from gnomon.cli.doctor.check import CheckStatus
 from gnomon.cli.doctor.subscription_checks import idle_check
 from gnomon.client.described_subscription import IdleSubscription
+from gnomon.metadata.client import Delete
 from gnomon.runtime.disk.data_directory import FORMAT
 from gnomon.runtime.settings.loaded_settings import load_settings
 from gnomon.testing import KafkaBroker
@@ -250,3 +253,22 @@ def test_the_bookies_of_a_cluster_are_asked_for_every_entry(inside: Run, tmp_pat
         done = inside(*asked, GNOMON_CLUSTER__METADATA=cluster.metadata)
         assert statuses(done)["entries"] == "ok"
         assert "every bookie has its entries of 1 ledgers" in done.stdout
+
+
+def test_ledgers_on_bookies_of_a_cluster_without_a_record_are_named(inside: Run, tmp_path: Path) -> None:
+    async def lose_the_record(metadata: str) -> LedgerId:
+        async with connect_ledgers(metadata) as ledgers:
+            ledger = await ledgers.open("lost", OpenMode.O_CREATE, quorum=Quorum())
+            await ledger.add([b"entry"])
+            await ledgers.metadata.txn((), (Delete(ledger_key("lost")),))
+            return ledger.id
+
+    with LedgerProcesses(tmp_path / "c", bookies=1) as cluster:
+        asked = ("doctor", "--data-dir", tmp_path / "none", "--output", "json", "--deep")
+        done = inside(*asked, GNOMON_CLUSTER__METADATA=cluster.metadata)
+        assert "every ledger on 1 bookies has a record" in done.stdout
+        lost = trio.run(lose_the_record, cluster.metadata)
+        done = inside(*asked, GNOMON_CLUSTER__METADATA=cluster.metadata)
+        text = f"1 ledgers have entries on bookie bookie-1 and no record in the metadata, first: {lost}"
+        assert text in done.stdout
+        assert statuses(done)["ledgers"] == "warn"
