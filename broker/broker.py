@@ -25,8 +25,8 @@ from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.limits import BrokerLimits
 from gnomon.broker.native.log_ends import LogEnds
 from gnomon.broker.native.peers import Peers
+from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.leader_policy import LeaderPolicy
-from gnomon.broker.partition.recoder import Recoder
 from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.broker.partition.turns import Turns
 from gnomon.broker.placement.membership import Membership
@@ -132,6 +132,7 @@ class Broker:
         )
 
     def _make_partitions(self, world: World, membership: Membership, policy: BrokerPolicy) -> None:
+        self.batch_thread = BatchThread(world)
         self.partitions = PartitionsInUse(
             self.topics,
             self.placement,
@@ -140,7 +141,7 @@ class Broker:
             policy.leader,
             self.refused,
             self.turns,
-            Recoder(world),
+            self.batch_thread,
             world.clock,
             self.log,
         )
@@ -228,6 +229,7 @@ class Broker:
             self.partitions,
             Holds(self.topics, storage, self.log),
             storage,
+            self.batch_thread,
             clock,
             self.metrics,
             self.log,

@@ -235,7 +235,7 @@ def _handlers(
         **TopicHandlers(topics, placement, broker.storage, records, admin, configs, access, clock).handlers(),
         **PlacementHandlers(topics, placement, broker.copies, partitions).handlers(),
         **ConfigHandlers(topics, records, admin, configs, broker.stored_configs, placement.node_id, clock).handlers(),
-        **PositionHandlers(broker.routes, placement, clock).handlers(),
+        **PositionHandlers(broker.routes, placement, broker.batch_thread, clock).handlers(),
         **LogDirHandlers(topics, placement, partitions, configs, space, clock).handlers(),
         **GroupHandlers(broker.coordinator).handlers(),
         **modern_group_handlers(refusals),
@@ -260,7 +260,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
         broker.log,
     )
     connections, clock = NativeConnections(tasks, hosts.rounds), world.clock
-    admin = SubscriptionAdmin(hosts, topics, broker.storage, placement.node_id, clock)
+    admin = subscription_admin(broker, hosts, clock)
     watched = SubscriptionWatch(
         hosts,
         topics,
@@ -287,6 +287,12 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
     return NativeServer(world, broker.log, broker.cluster_id, tasks, hosts, connections, watched, wings, counted)
 
 
+def subscription_admin(broker: Broker, hosts: Hosts, clock: Clock) -> SubscriptionAdmin:
+    """The subscriptions of a broker, for those who operate them."""
+    thread = broker.batch_thread.work_for_broker
+    return SubscriptionAdmin(hosts, broker.topics, broker.storage, broker.placement.node_id, thread, clock)
+
+
 def administered(world: World, broker: Broker, native: NativeServer) -> Administered:
     """The parts of a broker for its admin API."""
     return Administered(
@@ -296,7 +302,7 @@ def administered(world: World, broker: Broker, native: NativeServer) -> Administ
         broker.placement,
         broker.partitions,
         broker.replication,
-        SubscriptionAdmin(native.hosts, broker.topics, broker.storage, broker.placement.node_id, world.clock),
+        subscription_admin(broker, native.hosts, world.clock),
         broker.configs,
         broker.authorizer,
         broker.cluster_id,

@@ -13,6 +13,7 @@ from gnomon.broker.coordination.state_log import AppendDone, LogUnavailable, Not
 from gnomon.broker.coordination.state_machine import Encoded, StoredRecord
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.batch_client import BROKER_ITSELF, BatchClient
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.partition import Partition
 from gnomon.log.chains import written_partitions
@@ -153,6 +154,10 @@ class AppendReport:
         self.within_append = True
         self._done = done
         self._later = later
+
+    def client_of(self, slot: Any) -> BatchClient:
+        """See `AppendCallback.client_of`."""
+        return BROKER_ITSELF
 
     def appended(self, slot: Any, outcome: Produced) -> None:
         """See `AppendCallback.appended`."""

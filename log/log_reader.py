@@ -4,15 +4,18 @@
 2. `read` never waits: if an entry is not in memory, it raises `NotInMemory`. The batches are slices of the ledgers'
    memory, and are valid until the caller closes the `LocalViews` that it passed. Searches wait for entries that are not
    in memory. Searches by time also yield to other tasks, so a search may or may not find records appended meanwhile.
+   They read at most RECORDS_AT_ONCE records of a batch, and unpack at most BYTES_AT_ONCE, within a turn of the event
+   loop; a copy of any other batch is read in a thread.
 3. A search returns no offset below the start of the log, although the batch that contains the offset may begin below.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -28,12 +31,35 @@ from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import find_by_timestamp, largest_timestamp
 
 RECORDS_BYTES_MAX = 16 << 20
-"""Most bytes that a search by time decompresses of one batch, and most records that it reads: 0.1 s together."""
+"""Most bytes that a search by time decompresses of one batch, and most records that it reads: 0.1 s together, in a
+thread."""
 RECORDS_MAX = 100_000
+BYTES_AT_ONCE = 256 << 10
+RECORDS_AT_ONCE = 1_000
+"""Reading as many takes some 1 ms."""
 ENTRIES_PER_TURN = 1000
 """A search yields to other tasks after this many headers, at some 3 us each, and after every decompressed batch."""
 
 _BASE_OFFSET = attrgetter("base_offset")
+T = TypeVar("T")
+Place: TypeAlias = tuple[Offset, int, LeaderEpoch]
+"""The offset, the timestamp and the leader epoch of a record."""
+
+
+class RecordsThread(Protocol):
+    """Runs `call(batch, bytes_max)` outside of the event loop, for the client that a search is made for.
+
+    `call` may run several times, first with fewer bytes, and raises TooLarge if they do not suffice.
+    """
+
+    async def __call__(self, batch: memoryview, bytes_max: int, call: Callable[[memoryview, int], T], /) -> T: ...
+
+
+class _LongBatch(NamedTuple):
+    """A copy of a batch that takes too long to read within a turn."""
+
+    batch: memoryview
+    epoch: LeaderEpoch
 
 
 class LogBounds(Protocol):
@@ -137,35 +163,35 @@ class LogReader:
         except LedgerError:
             return start_offset, LeaderEpoch(-1)
 
-    async def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
-        """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""
+    async def offset_for_timestamp(self, timestamp: int, thread: RecordsThread) -> Place | None:
+        """The first record with a timestamp >= `timestamp`; long batches are read in `thread`."""
         log = self.log
         assert log is not None
-        return await self._search_by_time(log, timestamp)
+        return await self._search_by_time(log, timestamp, thread)
 
-    async def _search_by_time(self, log: LogBounds, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+    async def _search_by_time(self, log: LogBounds, timestamp: int, thread: RecordsThread) -> Place | None:
         """`offset_for_timestamp` with the bounds of the request: the partition may be taken over during the search."""
         for segment in list(self.segments):
             if segment.next_offset is not None and segment.max_timestamp < timestamp:
                 continue
-            found = await _find_timestamp(segment, timestamp, log)
+            found = await _find_timestamp(segment, timestamp, log, thread)
             if found is not None:
                 return found
         return None
 
-    async def max_timestamp_offset(self) -> tuple[Offset, int, LeaderEpoch] | None:
-        """The record with the largest timestamp (KIP-734)."""
+    async def max_timestamp_offset(self, thread: RecordsThread) -> Place | None:
+        """The record with the largest timestamp (KIP-734); long batches are read in `thread`."""
         log = self.log
         assert log is not None
         while True:
             start_offset, best = log.start_offset, -1
             for segment in list(self.segments):
-                best = max(best, await self._largest_timestamp(segment, start_offset))
-            found = None if best < 0 else await self._search_by_time(log, best)
+                best = max(best, await self._largest_timestamp(segment, start_offset, thread))
+            found = None if best < 0 else await self._search_by_time(log, best, thread)
             if found is not None or log.start_offset == start_offset:
                 return found  # else the record was deleted during the search
 
-    async def _largest_timestamp(self, segment: Segment, start_offset: Offset) -> int:
+    async def _largest_timestamp(self, segment: Segment, start_offset: Offset, thread: RecordsThread) -> int:
         """The last header has the largest timestamp of a whole segment; if a part was deleted, examines each batch.
 
         Of the batch that contains the log's start only the records from the start on count.
@@ -178,11 +204,11 @@ class LogReader:
                 whole = entry <= last and start_offset <= segment.base_offset
                 return entry, segment.header(view, last).max_timestamp if whole else None
 
-        def by_records() -> int:
+        def by_records() -> int | memoryview:
             with segment.view() as view:
                 header, batch = segment.entry(view, entry)
                 is_cut = header.kind == EntryKind.BATCH and header.base_offset < start_offset
-                return _largest_in_batch(batch, start_offset) if is_cut else -1
+                return _largest_at_once(batch, start_offset) if is_cut else -1
 
         def by_batches() -> tuple[int, EntryId]:
             with segment.view() as view:
@@ -193,7 +219,8 @@ class LogReader:
             return found
         if entry > last:
             return -1
-        best = await read_from_memory(by_records)
+        cut = await read_from_memory(by_records)
+        best = await _largest_in_batch(cut, start_offset, thread) if isinstance(cut, memoryview) else cut
         if best >= 0:
             entry = EntryId(entry + 1)
         while entry <= last:
@@ -239,12 +266,12 @@ def _end_of_epoch(segment: Segment, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Of
         return segment.end_of_epoch(view, epoch)
 
 
-async def _find_timestamp(segment: Segment, timestamp: int, log: LogBounds) -> tuple[Offset, int, LeaderEpoch] | None:
+async def _find_timestamp(segment: Segment, timestamp: int, log: LogBounds, thread: RecordsThread) -> Place | None:
     def first_entry() -> EntryId:
         with segment.view() as view:
             return segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
 
-    def search() -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
+    def search() -> tuple[EntryId, Place | _LongBatch | None]:
         with segment.view() as view:
             return _search(segment, view, entry, timestamp, log)
 
@@ -252,6 +279,9 @@ async def _find_timestamp(segment: Segment, timestamp: int, log: LogBounds) -> t
     while entry <= segment.ledger.last_add_confirmed:
         entry, found = await read_from_memory(search)
         await trio.lowlevel.checkpoint()
+        if isinstance(found, _LongBatch):
+            place = await _find_in_batch(found.batch, timestamp, log.start_offset, thread)
+            found = _readable(place, found.epoch, log)
         if found is not None:
             return found
     return None
@@ -259,7 +289,7 @@ async def _find_timestamp(segment: Segment, timestamp: int, log: LogBounds) -> t
 
 def _search(
     segment: Segment, view: EntryView, entry: EntryId, timestamp: int, log: LogBounds
-) -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
+) -> tuple[EntryId, Place | _LongBatch | None]:
     """Examines the next headers, and at most one batch; returns where to continue, and the result."""
     last = segment.ledger.last_add_confirmed
     for number in range(entry, min(entry + ENTRIES_PER_TURN, last + 1)):
@@ -272,29 +302,74 @@ def _search(
         if header.kind != EntryKind.BATCH or header.next_offset <= log.start_offset:
             continue
         if parse_batch(batch).max_timestamp >= timestamp:
-            found = _find_in_batch(batch, timestamp, log.start_offset)
-            if found is None or found[0] >= log.high_watermark:
-                return EntryId(number + 1), None
-            return EntryId(number + 1), (Offset(found[0]), found[1], header.leader_epoch)
+            place = _find_at_once(batch, timestamp, log.start_offset)
+            if isinstance(place, memoryview):
+                return EntryId(number + 1), _LongBatch(place, header.leader_epoch)
+            return EntryId(number + 1), _readable(place, header.leader_epoch, log)
     return EntryId(entry + ENTRIES_PER_TURN), None
 
 
-def _largest_in_batch(batch: memoryview, start_offset: Offset) -> int:
-    """The largest timestamp of the batch's records from the start on; of all of its records if it is unreadable."""
+def _readable(place: tuple[int, int] | None, epoch: LeaderEpoch, log: LogBounds) -> Place | None:
+    """The place of a record (offset, timestamp) below the high watermark."""
+    if place is None or place[0] >= log.high_watermark:
+        return None
+    return Offset(place[0]), place[1], epoch
+
+
+def _largest_at_once(batch: memoryview, start_offset: Offset) -> int | memoryview:
+    """The largest timestamp of the batch's records from the start on, or a copy of a batch that takes longer."""
     try:
-        return largest_timestamp(batch, RECORDS_BYTES_MAX, RECORDS_MAX, start_offset)
+        if len(batch) <= BYTES_AT_ONCE:
+            return largest_timestamp(batch, BYTES_AT_ONCE, RECORDS_AT_ONCE, start_offset)
+    except (MalformedBatch, CorruptData):
+        return parse_batch(batch).max_timestamp
+    except TooLarge:
+        pass
+    return memoryview(bytes(batch))
+
+
+async def _largest_in_batch(batch: memoryview, start_offset: Offset, thread: RecordsThread) -> int:
+    """The largest timestamp of the batch's records from the start on; of all of its records if it is unreadable."""
+
+    def largest(batch: memoryview, bytes_max: int) -> int:
+        return largest_timestamp(batch, bytes_max, RECORDS_MAX, start_offset)
+
+    try:
+        return await thread(batch, RECORDS_BYTES_MAX, largest)
     except (MalformedBatch, TooLarge, CorruptData):
         return parse_batch(batch).max_timestamp
 
 
-def _find_in_batch(batch: memoryview, timestamp: int, start_offset: Offset) -> tuple[int, int] | None:
+def _find_at_once(batch: memoryview, timestamp: int, start_offset: Offset) -> tuple[int, int] | memoryview | None:
+    """The result of `_find_in_batch`, or a copy of a batch that takes longer."""
+    try:
+        if len(batch) <= BYTES_AT_ONCE:
+            return find_by_timestamp(batch, timestamp, BYTES_AT_ONCE, RECORDS_AT_ONCE, start_offset)
+    except (MalformedBatch, CorruptData):
+        return _unreadable(batch, start_offset)
+    except TooLarge:
+        pass
+    return memoryview(bytes(batch))
+
+
+async def _find_in_batch(
+    batch: memoryview, timestamp: int, start_offset: Offset, thread: RecordsThread
+) -> tuple[int, int] | None:
     """(offset, timestamp) of the batch's first record that is young enough; the first offset of an unreadable batch.
 
     A producer's compressed batch is stored unread, so it may fail to decompress, or be too large. Such a batch counts
     as found, and its consumers decide.
     """
+
+    def find(batch: memoryview, bytes_max: int) -> tuple[int, int] | None:
+        return find_by_timestamp(batch, timestamp, bytes_max, RECORDS_MAX, start_offset)
+
     try:
-        return find_by_timestamp(batch, timestamp, RECORDS_BYTES_MAX, RECORDS_MAX, start_offset)
+        return await thread(batch, RECORDS_BYTES_MAX, find)
     except (MalformedBatch, TooLarge, CorruptData):
-        header = parse_batch(batch)
-        return max(header.base_offset, start_offset), header.max_timestamp
+        return _unreadable(batch, start_offset)
+
+
+def _unreadable(batch: memoryview, start_offset: Offset) -> tuple[int, int]:
+    header = parse_batch(batch)
+    return max(header.base_offset, start_offset), header.max_timestamp

@@ -1,10 +1,13 @@
-"""The number of turns that work leaves to other tasks."""
+"""The number of turns that work leaves to other tasks; and work that leaves none."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import trio
+
+T = TypeVar("T")
 
 
 class _Scheduled(trio.abc.Instrument):
@@ -28,3 +31,8 @@ async def turns_during(work: Awaitable[object]) -> int:
     finally:
         trio.lowlevel.remove_instrument(scheduled)
     return scheduled.count
+
+
+async def at_once(batch: memoryview, bytes_max: int, call: Callable[[memoryview, int], T], /) -> T:
+    """A `RecordsThread` that is none."""
+    return call(batch, bytes_max)

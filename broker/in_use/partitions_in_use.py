@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import trio
 
+from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.partition import Partition
-from gnomon.broker.partition.recoder import Recoder
 from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.broker.partition.turns import Turns
 from gnomon.broker.placement.placement import Placement
@@ -56,7 +56,7 @@ class PartitionsInUse:
         policy: LeaderPolicy,
         refused: RefusedBatches,
         turns: Turns,
-        recoder: Recoder,
+        batch_thread: BatchThread,
         clock: Clock,
         log: Logger,
     ) -> None:
@@ -73,7 +73,7 @@ class PartitionsInUse:
         self._policy = policy
         self._refused = refused
         self._turns = turns
-        self._recoder = recoder
+        self._batch_thread = batch_thread
         self._clock = clock
         self._log = log
         self._tasks = OwnTasks()
@@ -132,7 +132,7 @@ class PartitionsInUse:
             self._log.bind(topic=topic.name, partition=index, ledgers=prefix),
             self._refused.join(topic.name, topic.id.bytes, index),
             self._policy,
-            self._recoder,
+            self._batch_thread,
         )
 
     def use_shadow(self, topic: Topic, index: int) -> ShadowPartition:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.errors import KafkaError, metadata_refusals
 from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.kafka.connections.request import Handler, Request
+from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.readable import Readable
 from gnomon.broker.placement.placement import Placement
 from gnomon.log.entry import LeaderEpoch, Offset
-from gnomon.log.log_reader import LogBounds
+from gnomon.log.log_reader import LogBounds, RecordsThread
 from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.api import ApiKey
@@ -57,9 +59,10 @@ R = TypeVar("R")
 class PositionHandlers:
     """Answers the requests about places in the log of one broker's partitions."""
 
-    def __init__(self, routes: Routes, placement: Placement, clock: Clock) -> None:
+    def __init__(self, routes: Routes, placement: Placement, batch_thread: BatchThread, clock: Clock) -> None:
         self._routes = routes
         self._placement = placement
+        self._batch_thread = batch_thread
         self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
@@ -92,23 +95,26 @@ class PositionHandlers:
     async def list_offsets(self, request: Request) -> ListOffsetsResponse:
         """Offsets by time; -1 without an error if no record is that recent."""
         message: ListOffsetsRequest = request.message
+        thread = partial(self._batch_thread.work, request.exchange)
         named = Counter((topic.name, item.partition_index) for topic in message.topics for item in topic.partitions)
 
         async def listed(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
-            partitions = await self._each(topic.partitions, lambda item: self._list_one(topic.name, item, named))
+            partitions = await self._each(
+                topic.partitions, lambda item: self._list_one(topic.name, item, named, thread)
+            )
             return ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
 
         return ListOffsetsResponse(topics=await self._each(message.topics, listed))
 
     async def _list_one(
-        self, topic: str, item: ListOffsetsPartition, named: Counter[tuple[str, int]]
+        self, topic: str, item: ListOffsetsPartition, named: Counter[tuple[str, int]], thread: RecordsThread
     ) -> ListOffsetsPartitionResponse:
         index = item.partition_index
         try:
             if named[topic, index] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice in one request")
             partition, log = await self._opened_in_epoch(topic, index, item.current_leader_epoch)
-            timestamp, offset, epoch = await _place(partition, log, item.timestamp)
+            timestamp, offset, epoch = await _place(partition, log, item.timestamp, thread)
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
         except LedgerError:
@@ -169,7 +175,7 @@ def _not_opened(partition: Readable) -> KafkaError:
     return KafkaError(partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition could not be opened")
 
 
-async def _place(partition: Readable, log: LogBounds, timestamp: int) -> tuple[int, int, int]:
+async def _place(partition: Readable, log: LogBounds, timestamp: int, thread: RecordsThread) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch) for one of the special timestamps, or for a time in milliseconds."""
     if timestamp == LATEST:
         return -1, log.high_watermark, log.epoch
@@ -178,9 +184,9 @@ async def _place(partition: Readable, log: LogBounds, timestamp: int) -> tuple[i
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
     if timestamp == MAX_TIMESTAMP:
-        found = await partition.max_timestamp_offset()
+        found = await partition.max_timestamp_offset(thread)
     elif timestamp < 0:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning")
     else:
-        found = await partition.offset_for_timestamp(timestamp)
+        found = await partition.offset_for_timestamp(timestamp, thread)
     return (-1, -1, -1) if found is None else (found[1], found[0], found[2])

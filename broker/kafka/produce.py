@@ -14,6 +14,7 @@ from gnomon.broker.kafka.connections.exchange import Exchange, ExchangeConnectio
 from gnomon.broker.kafka.connections.refusal_log import TRANSACTIONS, RefusalLog
 from gnomon.broker.kafka.produce_route import ACKS_ALL, ProduceRoutes, refusal_by_attributes
 from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.tasks import OwnTasks
@@ -174,13 +175,17 @@ class PendingProduce:
         self._left = len(self._places[0][1]) if len(self._places) == 1 else sum(len(some) for _, some in self._places)
         self.slots = self._left
         self._outcomes: list[Produced | None] = [None] * self._left
-        self._silent = request.acks == 0
+        self._silent = exchange.silent = request.acks == 0
         self.by_all = request.acks == ACKS_ALL
         self._flush_later = flush_later
 
     def refuse(self, slot: int, code: ErrorCode, text: str) -> None:
         """The batch is not appended."""
         self.appended(slot, Produced.refusal(code, text))
+
+    def client_of(self, slot: Any) -> BatchClient:
+        """See `AppendCallback.client_of`."""
+        return self._exchange
 
     def appended(self, slot: Any, outcome: Produced) -> None:
         """See `AppendCallback.appended`."""

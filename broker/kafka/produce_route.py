@@ -23,6 +23,7 @@ from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.kafka.connections.exchange import Exchange, ExchangeConnection
 from gnomon.broker.kafka.connections.refusal_log import TRANSACTIONS
 from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.topics.topics import Topics
 from gnomon.runtime.metrics import Metrics
@@ -193,6 +194,11 @@ class ProduceRoute:
         if metrics.traffic is not None:
             metrics.traffic.received(self._topic, records)
         self._partition.append(records, self, exchange, by_all=self._by_all)
+
+    def client_of(self, slot: Any) -> BatchClient:
+        """See `AppendCallback.client_of`."""
+        exchange: Exchange = slot
+        return exchange
 
     def appended(self, slot: Any, outcome: Produced) -> None:
         """See `AppendCallback.appended`."""

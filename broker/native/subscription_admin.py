@@ -19,7 +19,7 @@ from gnomon.broker.topics.topics import Topics
 from gnomon.client.errors import InvalidCall, NoSuchSubscription, NotLeader, SubscriptionTaken
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import Offset
-from gnomon.log.log_reader import LogBounds
+from gnomon.log.log_reader import LogBounds, RecordsThread
 from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.world import Clock
 
@@ -47,11 +47,15 @@ class Page(NamedTuple):
 class SubscriptionAdmin:
     """The subscriptions of one broker, for those who operate them."""
 
-    def __init__(self, hosts: Hosts, topics: Topics, storage: Storage, node_id: int, clock: Clock) -> None:
+    def __init__(
+        self, hosts: Hosts, topics: Topics, storage: Storage, node_id: int, thread: RecordsThread, clock: Clock
+    ) -> None:
+        """Long batches are read in `thread` to find a time."""
         self._hosts = hosts
         self._topics = topics
         self._storage = storage
         self._node_id = node_id
+        self._thread = thread
         self._clock = clock
 
     async def page(self, name: str, index: int, after: str, count: int, allowed: Allowed) -> Page:
@@ -142,10 +146,31 @@ class SubscriptionAdmin:
         """
         host = await self._hosts.host(name, index)
         subscription = _subscription(host, subscriber)
-        offset = await _offset(host, where, to)
+        offset = await self._offset(host, where, to)
         await host.seek(subscription, offset)
         log = host.partition.log
         return offset if log is None else max(offset, log.start_offset)
+
+    async def _offset(self, host: Host, where: str, to: list[Any]) -> Offset:
+        """The offset that a seek asks for."""
+        log = _log(host)
+        if where == "earliest":
+            return log.start_offset
+        if where == "latest":
+            return log.high_watermark
+        if where == "offset":
+            (offset,) = checked(to, int)
+            return Offset(min(max(offset, log.start_offset), log.high_watermark))
+        if where == "id":
+            try:
+                return await host.positions.offset_of(Dlsn.decode(to))
+            except ValueError as error:
+                raise InvalidCall(str(error)) from error
+        if where == "time":
+            (timestamp_ms,) = checked(to, int)
+            found = await host.partition.offset_for_timestamp(timestamp_ms, self._thread)
+            return log.high_watermark if found is None else found[0]
+        raise InvalidCall(f"seek to 'earliest', 'latest', 'offset', 'id' or 'time', not {where!r}")
 
     async def delete(self, name: str, index: int, subscriber: str, client: str, really: bool) -> None:
         """Deletes a subscription in one partition, if it has no consumers but that of `client`.
@@ -181,28 +206,6 @@ def _log(host: Host) -> LogBounds:
     if log is None:
         raise NotLeader("the partition has just moved to another broker")
     return log
-
-
-async def _offset(host: Host, where: str, to: list[Any]) -> Offset:
-    """The offset that a seek asks for."""
-    log = _log(host)
-    if where == "earliest":
-        return log.start_offset
-    if where == "latest":
-        return log.high_watermark
-    if where == "offset":
-        (offset,) = checked(to, int)
-        return Offset(min(max(offset, log.start_offset), log.high_watermark))
-    if where == "id":
-        try:
-            return await host.positions.offset_of(Dlsn.decode(to))
-        except ValueError as error:
-            raise InvalidCall(str(error)) from error
-    if where == "time":
-        (timestamp_ms,) = checked(to, int)
-        found = await host.partition.offset_for_timestamp(timestamp_ms)
-        return log.high_watermark if found is None else found[0]
-    raise InvalidCall(f"seek to 'earliest', 'latest', 'offset', 'id' or 'time', not {where!r}")
 
 
 def _row(host: Host, subscription: LaneSubscription) -> dict[str, object]:

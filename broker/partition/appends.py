@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.producers import Duplicate
 from gnomon.log.entry import NO_OFFSET, NO_TIMESTAMP, Offset
@@ -39,6 +40,9 @@ WITHOUT_MEMORY = Produced.refusal(
 
 class AppendCallback(Protocol):
     """Receives the outcome of each append, with the slot that the caller of `append` chose for it."""
+
+    def client_of(self, slot: Any) -> BatchClient:
+        """The client that the batch came from."""
 
     def appended(self, slot: Any, outcome: Produced) -> None:
         """The batch is durable or refused; called once, perhaps before `append` returns."""

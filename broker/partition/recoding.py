@@ -1,14 +1,14 @@
 """Compresses produced batches with the codec of their topic (`compression.type`). Pure.
 
 1. A batch is recompressed within the turn only if neither its size nor the size of its records is above
-   AT_ONCE_BYTES_MAX. All others are recompressed in a thread (`recoder`).
-2. The records of a batch decompress to at most RECODED_BYTES_MAX.
+   AT_ONCE_BYTES_MAX. All others are recompressed in a thread (`batch_thread`).
+2. The records of a batch decompress to at most RECODED_BYTES_MAX, and compression stops at `max.message.bytes`.
 """
 
 from __future__ import annotations
 
 from gnomon.wire.kafka.batch import BatchRejected
-from gnomon.wire.kafka.compression import CorruptData, TooLarge
+from gnomon.wire.kafka.compression import CorruptData, ResultTooLarge, TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import recompressed
 
@@ -31,37 +31,43 @@ def recoded_at_once(batch: memoryview, codec: int, batch_bytes_max: int) -> memo
     if len(batch) > AT_ONCE_BYTES_MAX:
         raise TakesLong
     try:
-        return _recoded(batch, codec, batch_bytes_max, AT_ONCE_BYTES_MAX)
+        return recoded(batch, codec, batch_bytes_max, AT_ONCE_BYTES_MAX)
     except TooLarge:
         raise TakesLong from None
 
 
-def recoded(batch: memoryview, codec: int, batch_bytes_max: int) -> memoryview:
+def too_large(error: TooLarge) -> BatchRejected:
+    """The refusal of a batch whose records decompress to more than RECODED_BYTES_MAX."""
+    return BatchRejected(ErrorCode.MESSAGE_TOO_LARGE, f"compression.type of the topic: {error}")
+
+
+def recoded(batch: memoryview, codec: int, batch_bytes_max: int, records_bytes_max: int) -> memoryview:
     """The batch in the codec.
 
     Args:
         batch: a batch that `check_produced` accepts.
         codec: one of `Codec`.
         batch_bytes_max: `max.message.bytes` of the topic.
+        records_bytes_max: the most bytes that its records may decompress to.
 
     Raises:
-        BatchRejected: its records do not decompress, to more than RECODED_BYTES_MAX, or the result is too large.
+        TooLarge: its records decompress to more.
+        BatchRejected: its records do not decompress, or the result is too large.
     """
     try:
-        return _recoded(batch, codec, batch_bytes_max, RECODED_BYTES_MAX)
-    except TooLarge as error:
-        raise BatchRejected(ErrorCode.MESSAGE_TOO_LARGE, f"compression.type of the topic: {error}") from None
-
-
-def _recoded(batch: memoryview, codec: int, batch_bytes_max: int, records_bytes_max: int) -> memoryview:
-    try:
-        recoded = memoryview(recompressed(batch, codec, records_bytes_max))
+        recoded = memoryview(recompressed(batch, codec, records_bytes_max, batch_bytes_max))
     except CorruptData as error:
         raise BatchRejected(ErrorCode.INVALID_RECORD, f"compression.type of the topic: {error}") from None
+    except ResultTooLarge:
+        raise _refused_result(batch_bytes_max) from None
     if len(recoded) > batch_bytes_max:
-        raise BatchRejected(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {len(recoded)} bytes with the topic's compression.type, max.message.bytes allows "
-            f"{batch_bytes_max}: send smaller batches",
-        )
+        raise _refused_result(batch_bytes_max)
     return recoded
+
+
+def _refused_result(batch_bytes_max: int) -> BatchRejected:
+    return BatchRejected(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"with the topic's compression.type the batch has more than the {batch_bytes_max} bytes that max.message.bytes "
+        "allows: send smaller batches",
+    )

@@ -34,14 +34,14 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.ids import EntryId
 from gnomon.broker.partition.appends import WITHOUT_MEMORY, AppendCallback, Appends, InFlight, Produced
+from gnomon.broker.partition.batch_thread import BatchThread, ClientGone
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.read_index import ReadIndex
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
-from gnomon.broker.partition.recoder import Recoder
-from gnomon.broker.partition.recoding import TakesLong
+from gnomon.broker.partition.recoding import RECODED_BYTES_MAX, TakesLong, recoded, too_large
 from gnomon.broker.partition.state import (
     FINAL,
     OPENING_STATES,
@@ -61,6 +61,7 @@ from gnomon.runtime.state_table import after
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.batch import BatchRejected
+from gnomon.wire.kafka.compression import TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 
 ANSWER_SECONDS = 1.0
@@ -113,10 +114,10 @@ class Writable(Readable):
         logger: Logger,
         awaited: AwaitedBatches,
         policy: LeaderPolicy,
-        recoder: Recoder,
+        batch_thread: BatchThread,
     ) -> None:
         super().__init__(logger, advanced, turn_ended, policy)
-        self._recoder = recoder
+        self._batch_thread = batch_thread
         self._recoding = False
         """Whether a batch is being recompressed; later ones wait for it."""
         self._chain = chain
@@ -202,18 +203,27 @@ class Writable(Readable):
         self, records: memoryview, settings: PartitionSettings, callback: AppendCallback, slot: Any
     ) -> None:
         """Appends a batch after it was recompressed, and then those that arrived meanwhile."""
-        assert settings.codec is not None, "a batch is recompressed for a topic that keeps the producer's codec"
+        codec, batch_bytes_max = settings.codec, settings.batch_bytes_max
+        assert codec is not None, "a batch is recompressed for a topic that keeps the producer's codec"
         try:
-            recoded = await self._recoder.recode(records, settings.codec, settings.batch_bytes_max)
-        except BatchRejected as error:
+            batch = await self._batch_thread.work(
+                callback.client_of(slot),
+                records,
+                RECODED_BYTES_MAX,
+                lambda batch, bytes_max: recoded(batch, codec, batch_bytes_max, bytes_max),
+            )
+        except (BatchRejected, TooLarge) as error:
             self._recoding = False
-            self._rejected(error, records, callback, slot)
+            self._rejected(too_large(error) if isinstance(error, TooLarge) else error, records, callback, slot)
+        except ClientGone as error:
+            self._recoding = False
+            self._refuse(records, callback, slot, Produced.refusal(error.code, error.text))
         except MemoryError:
             self._recoding = False
             self._refuse(records, callback, slot, WITHOUT_MEMORY)
         else:
             self._recoding = False
-            self._appends.wait_first(recoded, callback, slot)
+            self._appends.wait_first(batch, callback, slot)
         self._resume()
 
     def _may_overrun(self, log: PartitionLog, more_bytes: int) -> bool:

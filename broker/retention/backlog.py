@@ -20,6 +20,7 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.broker.configs.topic_configs import BACKLOG_BYTES, BACKLOG_MS
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
+from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.retention.backlog_size import age_ms, bytes_from, last_stretch, offset_for_bytes, stretches
@@ -46,6 +47,7 @@ class BacklogQuotas:
         partitions: PartitionsInUse,
         holds: Holds,
         storage: Storage,
+        batch_thread: BatchThread,
         clock: Clock,
         metrics: Metrics,
         log: Logger,
@@ -54,6 +56,7 @@ class BacklogQuotas:
         self._partitions = partitions
         self._holds = holds
         self._storage = storage
+        self._batch_thread = batch_thread
         self._clock = clock
         self._metrics = metrics
         self._log = log
@@ -167,6 +170,7 @@ class BacklogQuotas:
                 end, offset_for_bytes(stretches(partition, last_stretch(partition, log)), settings.backlog_bytes_max)
             )
         if settings.backlog_ms_max >= 0:
-            found = await partition.offset_for_timestamp(self._clock.wall_ms() - settings.backlog_ms_max)
+            oldest_ms = self._clock.wall_ms() - settings.backlog_ms_max
+            found = await partition.offset_for_timestamp(oldest_ms, self._batch_thread.work_for_broker)
             end = max(end, log.high_watermark if found is None else found[0])
         return min(end, log.high_watermark)

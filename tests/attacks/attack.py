@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 import threading
@@ -20,9 +21,13 @@ from gnomon.wire.kafka.schema import encode
 
 REQUEST_BYTES = 8 << 20
 BODY_BYTES = REQUEST_BYTES - 100
-BOMB_BYTES, BOMBS = 30 << 20, 20
+BOMB_BYTES = 30 << 20
 SECONDS_MAX = 60.0
-TOPIC, GZIP_TOPIC, WIDE_TOPIC = "attacked", "recompressed", "wide"
+TOPIC, GZIP_TOPIC, WIDE_TOPIC, TIMED_TOPIC = "attacked", "recompressed", "wide", "timed"
+GZIP_PARTITIONS = 20
+HEALTHY_GZIP_TOPIC = "recompressed-too"
+TIMED_RECORDS, TIMED_MS = 100_000, 1_000_000
+"""The records of the one batch of TIMED_TOPIC, and the timestamp of its last one; all others are at 0."""
 WIDE_PARTITIONS = 500
 
 
@@ -119,11 +124,26 @@ def _null_batches(count: int) -> bytes:
     return b"\0\xff\xff\0\0\x75\x30" + compact(1) + text(TOPIC) + compact(count) + partition * count + b"\0\0"
 
 
-def _bombs() -> Iterator[bytes]:
+def bombs() -> Iterator[bytes]:
     """Batches of a few KiB that decompress to 30 MiB each, for a topic that compresses them again."""
-    record = Record(offset_delta=0, key=None, value=bytes(BOMB_BYTES))
-    batch = build_batch([record], base_timestamp=1, compression=Codec.ZSTD)
-    yield kafka_frame(0, 9, produce_body({GZIP_TOPIC: [batch] * BOMBS}))
+    yield _to_recompress(bytes(BOMB_BYTES))
+
+
+def _lasting_bombs() -> Iterator[bytes]:
+    """Batches that only a codec with a large window makes small; gzip makes 60 MiB of each, if it is not stopped."""
+    block = random.Random(1).randbytes(400 << 10)
+    yield _to_recompress(block * (2 * BOMB_BYTES // len(block)))
+
+
+def _to_recompress(value: bytes) -> bytes:
+    batch = build_batch([Record(value=value)], base_timestamp=1, compression=Codec.ZSTD)
+    return kafka_frame(0, 9, produce_body({GZIP_TOPIC: [batch] * GZIP_PARTITIONS}))
+
+
+def _by_time(timestamp: int) -> bytes:
+    """ListOffsets by a time (or by a number that stands for one) in TIMED_TOPIC."""
+    partition = struct.pack(">iiq", 0, -1, timestamp) + b"\0"
+    return b"\xff\xff\xff\xff\0" + compact(1) + text(TIMED_TOPIC) + compact(1) + partition + b"\0\0"
 
 
 def _polled(topics: Mapping[str, int]) -> bytes:
@@ -177,7 +197,10 @@ ATTACKS = (
     Attack("Produce, 3,900 partitions without records", _kafka(0, 9, _null_batches(3_900)), 2),
     Attack("Fetch, 4,900 topics", _kafka(1, 12, _polled({f"{number:04x}": 1 for number in range(4_900)})), 2),
     Attack("Fetch, 9,900 partitions", _kafka(1, 12, _polled({WIDE_TOPIC: 9_900})), 2),
-    Attack("Produce, a bomb of zstd to a topic of gzip", _bombs, 2),
+    Attack("Produce, bombs of zstd to a topic of gzip", bombs, 2),
+    Attack("Produce, bombs of zstd that gzip does not compress", _lasting_bombs, 2),
+    Attack("ListOffsets by time in 100,000 records", _kafka(2, 7, *[_by_time(TIMED_MS)] * 4), 5),
+    Attack("ListOffsets by the largest time in 100,000 records", _kafka(2, 7, *[_by_time(-3)] * 4), 5),
     Attack("HELLO of 60 MiB", _heads([rpc.HELLO, rpc.MAGIC, [1], "s" * (60 << 20), None], hello=False), native=True),
     Attack("call with 100 million empty lists", _heads([rpc.CALL, 1, "ack", [[]] * (100 << 20)]), native=True),
     Attack("call with 2 million empty lists", _heads([rpc.CALL, 1, "ack", [[]] * 2_000_000]), native=True),

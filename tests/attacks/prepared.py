@@ -6,9 +6,22 @@ import socket
 import struct
 import threading
 
-from attack import GZIP_TOPIC, TOPIC, WIDE_PARTITIONS, WIDE_TOPIC
+from attack import (
+    GZIP_PARTITIONS,
+    GZIP_TOPIC,
+    HEALTHY_GZIP_TOPIC,
+    TIMED_MS,
+    TIMED_RECORDS,
+    TIMED_TOPIC,
+    TOPIC,
+    WIDE_PARTITIONS,
+    WIDE_TOPIC,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
-from frames import compact, kafka_frame, read_frame, text
+from frames import compact, kafka_frame, produce_body, read_frame, text
+
+from gnomon.wire.kafka.compression import Codec
+from gnomon.wire.kafka.records import Record, build_batch
 
 GROUPS = 1_500
 CONNECTIONS = 30
@@ -18,13 +31,15 @@ CANARY_TOPIC = "canary"
 
 
 def prepare(address: tuple[str, int]) -> None:
-    """Creates the topics, and groups with one offset each."""
+    """Creates the topics, a batch of many records, and groups with one offset each."""
     admin = AdminClient({"bootstrap.servers": "{}:{}".format(*address)})
-    topics = [NewTopic(name, 1) for name in (CANARY_TOPIC, TOPIC)]
-    topics.append(NewTopic(GZIP_TOPIC, 1, config={"compression.type": "gzip"}))
+    topics = [NewTopic(name, 1) for name in (CANARY_TOPIC, TOPIC, TIMED_TOPIC)]
+    topics.append(NewTopic(GZIP_TOPIC, GZIP_PARTITIONS, config={"compression.type": "gzip"}))
+    topics.append(NewTopic(HEALTHY_GZIP_TOPIC, 1, config={"compression.type": "gzip"}))
     topics.append(NewTopic(WIDE_TOPIC, WIDE_PARTITIONS))
     for created in admin.create_topics(topics).values():
         created.result(SECONDS_MAX)
+    _produce_timed(address)
     found = admin.list_consumer_groups()  # creates the topic of offsets
     found.result(SECONDS_MAX)
     threads = [threading.Thread(target=_commit, args=(address, first)) for first in range(CONNECTIONS)]
@@ -33,6 +48,18 @@ def prepare(address: tuple[str, int]) -> None:
     for thread in threads:
         thread.join()
     assert len(admin.list_consumer_groups().result(SECONDS_MAX).valid) == GROUPS
+
+
+def _produce_timed(address: tuple[str, int]) -> None:
+    last = TIMED_RECORDS - 1
+    records = [
+        Record(offset_delta=number, timestamp_delta=TIMED_MS if number == last else 0, value=bytes(120))
+        for number in range(TIMED_RECORDS)
+    ]
+    batch = build_batch(records, base_timestamp=0, compression=Codec.ZSTD)
+    with socket.create_connection(address, timeout=SECONDS_MAX) as stream:
+        stream.sendall(kafka_frame(0, 9, produce_body({TIMED_TOPIC: [batch]})))
+        read_frame(stream)
 
 
 def _commit(address: tuple[str, int], first: int) -> None:

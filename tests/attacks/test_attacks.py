@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attack import ATTACKS, Attack
-from canary import Canary
+from attack import ATTACKS, HEALTHY_GZIP_TOPIC, Attack, bombs
+from canary import ANSWER_SECONDS, Canary
+from frames import kafka_frame, produce_body, read_frame
 from prepared import CANARY_TOPIC, prepare
 from watched_node import WatchedNode
 
 from gnomon.testing import KafkaBroker
+from gnomon.wire.kafka.records import Record, build_batch
 
 REQUEST_MEMORY_BYTES = 32 << 20
 MEMORY_BYTES_MAX = REQUEST_MEMORY_BYTES + (64 << 20)
@@ -61,3 +65,19 @@ def test_a_healthy_client_and_the_memory_of_the_node_hardly_notice(
     assert grown <= MEMORY_BYTES_MAX
     assert turn <= TURN_SECONDS_MAX
     assert canary.slowest_seconds <= TURN_SECONDS_MAX * (attack.connections + 1)
+
+
+def test_a_batch_is_recompressed_before_most_bombs_that_another_client_has_queued(broker: KafkaBroker) -> None:
+    address = (broker.host, broker.port)
+    batch = build_batch([Record(offset_delta=0, key=None, value=bytes(300 << 10))], base_timestamp=1)
+    with (
+        socket.create_connection(address, timeout=ANSWER_SECONDS) as hostile,
+        socket.create_connection(address, timeout=ANSWER_SECONDS) as healthy,
+    ):
+        hostile.sendall(next(bombs()))
+        select.select([], [], [], 0.1)  # the first bomb is being recompressed; all of them take more than a second
+        healthy.sendall(kafka_frame(0, 9, produce_body({HEALTHY_GZIP_TOPIC: [batch]})))
+        read_frame(healthy)
+        answered, _, _ = select.select([hostile], [], [], 0)
+        assert not answered
+        read_frame(hostile)

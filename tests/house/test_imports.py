@@ -37,6 +37,7 @@ PURE = (
     "broker/topics/replicas.py",
     "broker/placement/leadership.py",
     "broker/partition/appends.py",
+    "broker/partition/batch_client.py",
     "log/chain_image.py",
     "broker/partition/state.py",
     "log/cut.py",

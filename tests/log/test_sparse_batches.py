@@ -9,6 +9,7 @@ from typing import NamedTuple
 import trio
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from turns import at_once
 
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.producers import Duplicate
@@ -115,11 +116,11 @@ async def check_positions(broker: EmbeddedBroker, left: list[Written], end: int)
     assert dlsns == sorted(set(dlsns))
     assert [await positions.offset_of(dlsn) for dlsn in dlsns] == list(range(end + 1))
     for late in range(52):
-        place = await partition.offset_for_timestamp(NOW + late)
+        place = await partition.offset_for_timestamp(NOW + late, at_once)
         first = next((one for one in left if one.timestamp >= NOW + late), None)
         assert (place and place[:2]) == (first and (first.offset, first.timestamp))
     latest = max((one.timestamp for one in left), default=None)
-    found = await partition.max_timestamp_offset()
+    found = await partition.max_timestamp_offset(at_once)
     assert (found and found[1]) == latest
     reader = await open_partition(
         broker.serving.broker.storage.metadata, broker.serving.broker.storage.bookies, "orders", 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 import tracemalloc
 
@@ -12,7 +13,7 @@ from aiokafka import codec as aiokafka
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge, compress, decompress
+from gnomon.wire.kafka.compression import Codec, CorruptData, ResultTooLarge, TooLarge, compress, decompress
 
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 ENCODERS = {
@@ -45,6 +46,17 @@ def test_streams_survive_a_round_trip_and_agree_with_aiokafka(codec: Codec, data
     if data:
         assert bytes(DECODERS[codec](ours)) == data
         assert decompress(codec, bytes(ENCODERS[codec](data)), len(data)) == data
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_compression_stops_at_the_bytes_that_are_allowed(codec: Codec) -> None:
+    """1."""
+    for data in (b"", b"abc" * 100_000, os.urandom(700_000)):
+        whole = bytes(compress(codec, data))
+        assert decompress(codec, whole, len(data)) == data
+        assert bytes(compress(codec, data, len(whole))) == whole
+        with pytest.raises(ResultTooLarge, match=f"more than {len(whole) - 1} bytes"):
+            compress(codec, data, len(whole) - 1)
 
 
 @given(texts)

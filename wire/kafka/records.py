@@ -36,6 +36,10 @@ _NULL: Final = b"\x01"
 Header: TypeAlias = tuple[str, bytes | None]
 
 
+class TooManyRecords(TooLarge):
+    """The records that may be read do not decide, however many bytes they may have."""
+
+
 class Record(NamedTuple):
     """One record; offset and timestamp (milliseconds) are relative to the batch's base."""
 
@@ -203,21 +207,24 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def recompressed(batch_view: memoryview, codec: int, bytes_max: int) -> bytes:
+def recompressed(batch_view: memoryview, codec: int, bytes_max: int, result_bytes_max: int) -> bytes:
     """The batch at the start of the view with its records in another codec; only length, attributes and CRC differ.
 
     Args:
         batch_view: a whole batch.
         codec: one of `Codec`.
         bytes_max: the most bytes its records may decompress to.
+        result_bytes_max: the most bytes of the result, if it is compressed.
 
     Raises:
         MalformedBatch: its header is not valid.
         TooLarge: the records decompress to more than `bytes_max` bytes.
+        ResultTooLarge: the result would have more than `result_bytes_max`.
         CorruptData: the records do not decompress.
     """
     header = parse_batch(batch_view)
-    body = compress(codec, decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max))
+    records = decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max)
+    body = compress(codec, records, max(result_bytes_max - HEADER_BYTES, 0))
     attributes = header.attributes & ~COMPRESSION_MASK | codec
     length = HEADER_BYTES - 12 + len(body)
     head = HEADER.pack(*header._replace(length=length, attributes=attributes))
@@ -307,8 +314,8 @@ def find_by_timestamp(
 
     Raises:
         MalformedBatch: the header contradicts the records, or a record is outside of the header's range.
-        TooLarge: the records decompress to more than `bytes_max` bytes, or the first `records_max` records do not
-            decide.
+        TooLarge: the records decompress to more than `bytes_max` bytes.
+        TooManyRecords: the first `records_max` records do not decide.
         CorruptData: the records do not decompress.
     """
     header = parse_batch(batch_view)
@@ -322,7 +329,9 @@ def find_by_timestamp(
                 raise MalformedBatch(f"record of offset {offset} and timestamp {found}: not of its batch")
             return offset, found
     if header.records_count > records_max:
-        raise TooLarge(f"none of the first {records_max} of {header.records_count} records is as late as {timestamp}")
+        raise TooManyRecords(
+            f"none of the first {records_max} of {header.records_count} records is as late as {timestamp}"
+        )
     return None
 
 
@@ -333,7 +342,7 @@ def largest_timestamp(batch_view: memoryview, bytes_max: int, records_max: int, 
     """
     header = parse_batch(batch_view)
     if header.records_count > records_max:
-        raise TooLarge(f"the batch has {header.records_count} records, at most {records_max} are read")
+        raise TooManyRecords(f"the batch has {header.records_count} records, at most {records_max} are read")
     times = _times(batch_view, header, bytes_max, records_max)
     return max((found for offset, found in times if offset >= start_offset), default=-1)
 

@@ -228,6 +228,15 @@ class KafkaConnection:
         self._request_bytes += count
         self._memory.take(count)
 
+    def refund(self, exchange: Exchange, count: int) -> None:
+        """See `ExchangeConnection.refund`."""
+        if self.closed_by_peer:
+            return  # `closed` gave back everything
+        exchange.size -= count
+        self._request_bytes -= count
+        self._memory.give_back(count)
+        self.go_on()
+
     def _must_wait(self) -> bool:
         return (
             self._holding is not None

@@ -41,6 +41,9 @@ class ExchangeConnection(Protocol):
     def charge(self, exchange: Exchange, count: int) -> None:
         """Counts `count` further bytes of memory for a request, until it is answered."""
 
+    def refund(self, exchange: Exchange, count: int) -> None:
+        """Gives back `count` bytes that were charged for a request that is not answered yet."""
+
     def refuse(self, reason: str) -> None:
         """Ends the connection after sending the answers given so far."""
 
@@ -49,7 +52,7 @@ class ExchangeConnection(Protocol):
 
 
 class Exchange:
-    """One request and the place of its reply."""
+    """One request and the place of its reply; it is the `BatchClient` of the batches that are unpacked for it."""
 
     __slots__ = (
         "api_key",
@@ -60,6 +63,7 @@ class Exchange:
         "cut_short",
         "ended",
         "reply_chunks",
+        "silent",
         "size",
         "started",
     )
@@ -78,10 +82,30 @@ class Exchange:
         """Called when another request arrives after this one; set by handlers that let their client wait."""
         self.ended: Callable[[], None] | None = None
         """Called once the request is answered, or its connection is gone."""
+        self.silent = False
+        """Whether the request gets no answer, so that its client may close the connection at once (acks=0)."""
 
     def session(self) -> Session:
         """The session that the request belongs to."""
         return self.connection.session_of(self.client_id or "")
+
+    @property
+    def turn_key(self) -> object:
+        """See `BatchClient.turn_key`."""
+        return self.connection
+
+    @property
+    def gone(self) -> bool:
+        """See `BatchClient.gone`; a request without an answer is worked on for a connection that is closed, too."""
+        return self.connection.closed_by_peer and not self.silent
+
+    def charge(self, count: int) -> None:
+        """Counts `count` further bytes of memory for the request, until it is answered."""
+        self.connection.charge(self, count)
+
+    def refund(self, count: int) -> None:
+        """Undoes `charge` before the request is answered."""
+        self.connection.refund(self, count)
 
     def reply(self, chunks: Sequence[Buffer], *, flush: bool = True) -> None:
         """Answers with a whole frame; the chunks need to live only during this call when `flush` is set.

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gnomon.broker.partition.appends import AppendCallback, Produced
+from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.partition import Partition
 from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.patches import Patches
@@ -66,6 +67,9 @@ class _PartitionAppend:
     def __init__(self, simulation: Simulation, callback: AppendCallback, unanswered: set[_PartitionAppend]) -> None:
         self._simulation, self._callback, self._unanswered = simulation, callback, unanswered
         unanswered.add(self)
+
+    def client_of(self, slot: Any) -> BatchClient:
+        return self._callback.client_of(slot)
 
     def appended(self, slot: Any, outcome: Produced) -> None:
         if self not in self._unanswered:

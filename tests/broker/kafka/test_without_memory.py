@@ -10,8 +10,8 @@ from gnomon.bookie.ledgers import appender
 from gnomon.broker.kafka import poll, produce
 from gnomon.broker.kafka.connections.request import Request
 from gnomon.broker.partition import appends, writable
+from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.log import PartitionLog
-from gnomon.broker.partition.recoder import Recoder
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
@@ -157,7 +157,7 @@ def test_a_batch_without_memory_for_its_recompression_is_refused_and_later_ones_
             if step == "copy":
                 patch.setattr(writable, "bytes", poor, raising=False)
             else:
-                patch.setattr(Recoder, "recode", poor_task)
+                patch.setattr(BatchThread, "work", poor_task)
             assert (await client.produce("t", LONG_BATCH)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await client.produce("t", LONG_BATCH)).base_offset == 1
 

@@ -15,12 +15,13 @@ from gnomon.bookie.ledgers.catalog import EntryCache, LocalViews
 from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.batch_client import BatchClient, BrokerItself
+from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
-from gnomon.broker.partition.recoder import Recoder
 from gnomon.broker.stores import Stores, open_stores
 from gnomon.log.chains import ledgers_prefix
 from gnomon.log.entry import Offset
@@ -42,12 +43,16 @@ TOPIC_ID = UUID(int=7)
 SOLE_LEADER = LeaderPolicy(tells_epochs=True, confirms_leadership=False)
 
 
-class Appended:
-    """The outcome of one append."""
+class Appended(BrokerItself):
+    """The outcome of one append, and its client."""
 
     def __init__(self) -> None:
+        self.turn_key = self
         self.outcome: Produced | None = None
         self.settled = trio.Event()
+
+    def client_of(self, slot: int) -> BatchClient:
+        return self
 
     def appended(self, slot: int, outcome: Produced) -> None:
         assert self.outcome is None, "two outcomes for one append"
@@ -86,7 +91,7 @@ class Act:
         self.nursery = nursery
         self.advances = 0
         self.logger = Recorder()
-        self.recoder = Recoder(world)
+        self.batch_thread = BatchThread(world)
 
     async def create_topic(self) -> Any:
         key = topic_key("orders")
@@ -113,7 +118,7 @@ class Act:
             *told,
             AwaitedBatches(),
             SOLE_LEADER,
-            self.recoder,
+            self.batch_thread,
         )
 
     def _advanced(self, partition: Partition) -> None:

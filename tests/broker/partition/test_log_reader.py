@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 from crc32c import crc32c
+from turns import at_once
 
 from gnomon.bookie.ledgers.catalog import LocalViews, read_from_memory
 from gnomon.log import log_reader
@@ -16,6 +17,7 @@ from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import NO_ABORT, VERSION, EntryKind, LeaderEpoch, Offset, UnknownEntry, pack_header
 from gnomon.log.log_positions import LogPositions
 from gnomon.wire.kafka.batch import HEADER, parse_batch
+from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -29,9 +31,9 @@ def test_search_by_time_goes_across_segments(play: Play) -> None:
             await act.append(partition, f"{number}" * 40, at=at)
         assert len(partition.segments) == 5
         for wanted, found in [(0, 0), (1000, 0), (1001, 1), (2500, 1), (3001, 3), (5000, 3), (5001, None)]:
-            place = await partition.offset_for_timestamp(wanted)
+            place = await partition.offset_for_timestamp(wanted, at_once)
             assert (place[0] if place is not None else None) == found, wanted
-        assert await partition.max_timestamp_offset() == (3, 5000, 0)
+        assert await partition.max_timestamp_offset(at_once) == (3, 5000, 0)
 
     play(body)
 
@@ -41,13 +43,13 @@ def test_search_by_time_finds_no_record_before_a_cut(play: Play) -> None:
         partition = await act.partition()
         for number, at in enumerate([9000, 1000, 2000]):
             await act.append(partition, f"{number}", at=at)
-        assert await partition.max_timestamp_offset() == (0, 9000, 0)
+        assert await partition.max_timestamp_offset(at_once) == (0, 9000, 0)
         await partition.delete_before(Offset(1))
-        assert await partition.max_timestamp_offset() == (2, 2000, 0)
-        assert await partition.offset_for_timestamp(1500) == (2, 2000, 0)
+        assert await partition.max_timestamp_offset(at_once) == (2, 2000, 0)
+        assert await partition.offset_for_timestamp(1500, at_once) == (2, 2000, 0)
         await partition.delete_before(Offset(3))
-        assert await partition.max_timestamp_offset() is None
-        assert await partition.offset_for_timestamp(0) is None
+        assert await partition.max_timestamp_offset(at_once) is None
+        assert await partition.offset_for_timestamp(0, at_once) is None
 
     play(body)
 
@@ -57,13 +59,13 @@ def test_a_search_for_the_largest_timestamp_ignores_the_deleted_records_of_a_bat
         partition = await act.partition()
         records = [Record(number, timestamp_delta=-number, value=b"v") for number in range(3)]
         await act.append_batch(partition, build_batch(records, base_timestamp=5000))
-        assert await partition.max_timestamp_offset() == (0, 5000, 0)
+        assert await partition.max_timestamp_offset(at_once) == (0, 5000, 0)
         await partition.delete_before(Offset(1))
-        assert await partition.max_timestamp_offset() == (1, 4999, 0)
+        assert await partition.max_timestamp_offset(at_once) == (1, 4999, 0)
         await act.append(partition, "later", at=4998)
-        assert await partition.max_timestamp_offset() == (1, 4999, 0)
+        assert await partition.max_timestamp_offset(at_once) == (1, 4999, 0)
         await partition.delete_before(Offset(2))
-        assert await partition.max_timestamp_offset() == (2, 4998, 0)
+        assert await partition.max_timestamp_offset(at_once) == (2, 4998, 0)
 
     play(body)
 
@@ -87,7 +89,7 @@ def test_a_search_by_time_ends_although_the_log_is_taken_over_meanwhile(
             return found
 
         monkeypatch.setattr(log_reader, "read_from_memory", slow)
-        assert await old.offset_for_timestamp(5000) == (2, 6000, 0)
+        assert await old.offset_for_timestamp(5000, at_once) == (2, 6000, 0)
         assert old.open_log() is None
 
     play(body)
@@ -99,9 +101,9 @@ def test_search_by_time_begins_in_the_middle_of_a_batch_that_was_cut(play: Play)
         records = [Record(number, delta, value=b"v") for number, delta in enumerate([0, 500, 100, 300])]
         await act.append_batch(partition, build_batch(records, base_timestamp=1000))
         await partition.delete_before(Offset(2))
-        assert await partition.offset_for_timestamp(1000) == (2, 1100, 0)
-        assert await partition.offset_for_timestamp(1200) == (3, 1300, 0)
-        assert await partition.offset_for_timestamp(1400) is None
+        assert await partition.offset_for_timestamp(1000, at_once) == (2, 1100, 0)
+        assert await partition.offset_for_timestamp(1200, at_once) == (3, 1300, 0)
+        assert await partition.offset_for_timestamp(1400, at_once) is None
 
     play(body)
 
@@ -113,7 +115,7 @@ def test_a_search_yields_after_each_batch_that_it_decompressed(play: Play) -> No
             header = parse_batch(batch := memoryview(act.batch("v", at=1000)))
             changed = HEADER.pack(*header._replace(max_timestamp=9000)) + bytes(batch[HEADER.size :])
             await act.append_batch(partition, changed[:17] + crc32c(changed[21:]).to_bytes(4, "big") + changed[21:])
-        assert await _turns(partition.offset_for_timestamp, 5000) >= 20
+        assert await _turns(partition.offset_for_timestamp, 5000, at_once) >= 20
 
     play(body)
 
@@ -126,13 +128,13 @@ def test_a_search_yields_after_many_headers(play: Play, monkeypatch: pytest.Monk
         for _ in range(100):
             await act.append(partition, "v", "w", at=1000)
         await partition.delete_before(Offset(1))
-        assert await _turns(partition.max_timestamp_offset) >= 10
-        assert await partition.max_timestamp_offset() == (1, 1000, 0)
+        assert await _turns(partition.max_timestamp_offset, at_once) >= 10
+        assert await partition.max_timestamp_offset(at_once) == (1, 1000, 0)
 
     play(body)
 
 
-async def _turns(search: Callable[..., Any], *wanted: int) -> int:
+async def _turns(search: Callable[..., Any], *wanted: Any) -> int:
     """The number of turns of other tasks during a search."""
     turns, over = 0, False
 
@@ -150,7 +152,46 @@ async def _turns(search: Callable[..., Any], *wanted: int) -> int:
     return turns
 
 
+class Thread:
+    """Notes the batches that it reads."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+
+    async def __call__(self, batch: memoryview, bytes_max: int, call: Callable[[memoryview, int], Any], /) -> Any:
+        await trio.lowlevel.checkpoint()
+        self.batches.append(bytes(batch))
+        return call(batch, bytes_max)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("bound", ["RECORDS_AT_ONCE", "BYTES_AT_ONCE"])
+def test_a_long_batch_is_searched_in_a_thread_and_a_short_one_within_the_turn(
+    play: Play, monkeypatch: pytest.MonkeyPatch, bound: str, codec: Codec
+) -> None:
+    """2."""
+    monkeypatch.setattr(log_reader, bound, {"RECORDS_AT_ONCE": 5, "BYTES_AT_ONCE": 1000}[bound])
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for base, count in ((1000, 5), (2000, 50)):
+            records = [Record(number, number, value=bytes(100)) for number in range(count)]
+            await act.append_batch(partition, build_batch(records, base_timestamp=base, compression=codec))
+        thread = Thread()
+        assert await partition.offset_for_timestamp(1003, thread) == (3, 1003, 0)
+        assert not thread.batches
+        assert await partition.offset_for_timestamp(2040, thread) == (45, 2040, 0)
+        assert await partition.max_timestamp_offset(thread) == (54, 2049, 0)
+        await partition.delete_before(Offset(10))
+        assert await partition.max_timestamp_offset(thread) == (54, 2049, 0)
+        assert {parse_batch(memoryview(batch)).base_offset for batch in thread.batches} == {5}
+        assert len(thread.batches) == 4
+
+    play(body)
+
+
 def test_a_batch_of_too_many_records_is_found_at_its_first_offset(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "RECORDS_AT_ONCE", 2)
     monkeypatch.setattr(log_reader, "RECORDS_MAX", 3)
 
     async def body(act: Any) -> None:
@@ -158,8 +199,8 @@ def test_a_batch_of_too_many_records_is_found_at_its_first_offset(play: Play, mo
         await act.append(partition, "v", at=1000)
         records = [Record(number, number, value=b"v") for number in range(5)]
         await act.append_batch(partition, build_batch(records, base_timestamp=2000))
-        assert await partition.offset_for_timestamp(2002) == (3, 2002, 0)
-        assert await partition.offset_for_timestamp(2003) == (1, 2004, 0)
+        assert await partition.offset_for_timestamp(2002, at_once) == (3, 2002, 0)
+        assert await partition.offset_for_timestamp(2003, at_once) == (1, 2004, 0)
 
     play(body)
 
@@ -286,7 +327,7 @@ def test_every_reader_stops_at_an_entry_that_this_gnomon_does_not_read(play: Pla
         with pytest.raises(UnknownEntry, match="entry 4 of"):
             await positions.offset_of(Dlsn(0, 5, 0))
         with pytest.raises(UnknownEntry, match="entry 4 of"):
-            await partition.offset_for_timestamp(4500)
+            await partition.offset_for_timestamp(4500, at_once)
 
     play(body)
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 
-from gnomon.broker.partition.recoder import Recoder
-from gnomon.broker.partition.recoding import AT_ONCE_BYTES_MAX, TakesLong, recoded, recoded_at_once
+from gnomon.broker.partition.batch_thread import BatchThread
+from gnomon.broker.partition.recoding import AT_ONCE_BYTES_MAX, RECODED_BYTES_MAX, TakesLong, recoded, recoded_at_once
 from gnomon.log.entry import Offset
-from gnomon.wire.kafka.batch import BatchRejected, parse_batch
+from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch
@@ -27,20 +27,20 @@ def batch_of(value: bytes, codec: Codec = Codec.ZSTD, **producer: int) -> bytes:
 LONG = batch_of(bytes(AT_ONCE_BYTES_MAX + 1))
 
 
-class Gate(Recoder):
+class Gate(BatchThread):
     """Recompresses when it is opened."""
 
     def __init__(self, world: Any) -> None:
         super().__init__(world)
         self.opened = trio.Event()
 
-    async def recode(self, batch: memoryview, codec: int, batch_bytes_max: int) -> memoryview:
+    async def work(self, *args: Any) -> Any:
         await self.opened.wait()
-        return await super().recode(batch, codec, batch_bytes_max)
+        return await super().work(*args)
 
 
 async def gated_partition(act: Any, **settings: Any) -> tuple[Any, Gate]:
-    act.recoder = gate = Gate(act.recoder._world)
+    act.batch_thread = gate = Gate(act.batch_thread._world)
     partition = await act.partition(codec=Codec.GZIP, **settings)
     await partition.opened()
     return partition, gate
@@ -55,14 +55,22 @@ def test_only_a_batch_of_few_bytes_and_few_bytes_of_records_is_recompressed_at_o
     for long in (LONG, batch_of(incompressible, Codec.NONE)):
         with pytest.raises(TakesLong):
             recoded_at_once(memoryview(long), Codec.GZIP, BATCH_BYTES_MAX)
-        assert parse_batch(recoded(memoryview(long), Codec.GZIP, BATCH_BYTES_MAX)).compression == Codec.GZIP
+        assert (
+            parse_batch(recoded(memoryview(long), Codec.GZIP, BATCH_BYTES_MAX, RECODED_BYTES_MAX)).compression
+            == Codec.GZIP
+        )
 
 
-def test_a_bomb_is_refused() -> None:
+def test_a_bomb_is_refused(play: Play) -> None:
     """2."""
-    with pytest.raises(BatchRejected, match=r"compression\.type") as raised:
-        recoded(memoryview(batch_of(bytes(65 << 20))), Codec.GZIP, BATCH_BYTES_MAX)
-    assert raised.value.error_code is ErrorCode.MESSAGE_TOO_LARGE
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(codec=Codec.GZIP)
+        outcome = await act.send_batch(partition, batch_of(bytes(65 << 20))).wait()
+        assert outcome.error is ErrorCode.MESSAGE_TOO_LARGE
+        assert "compression.type" in outcome.text
+
+    play(body)
 
 
 def test_later_batches_wait_until_a_long_one_is_recompressed(play: Play) -> None:
@@ -86,7 +94,7 @@ def test_later_batches_wait_until_a_long_one_is_recompressed(play: Play) -> None
 
 def test_a_long_batch_that_begins_a_segment_stays_before_those_that_waited_for_it(play: Play) -> None:
     async def body(act: Any) -> None:
-        act.recoder = gate = Gate(act.recoder._world)
+        act.batch_thread = gate = Gate(act.batch_thread._world)
         partition = await act.partition(codec=Codec.NONE, segment_bytes=100_000)
         await act.append(partition, "first")
         long = act.send_batch(partition, LONG)
@@ -118,6 +126,22 @@ def test_a_refused_long_batch_holds_up_no_other(play: Play) -> None:
         later = act.send_batch(partition, batch_of(b"later"))
         assert (await bomb.wait()).error is ErrorCode.MESSAGE_TOO_LARGE
         assert (await later.wait()).base_offset == Offset(0)
+
+    play(body)
+
+
+def test_a_long_batch_whose_client_is_gone_is_refused_and_holds_up_no_other(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition, gate = await gated_partition(act)
+        long = batch_of(bytes(AT_ONCE_BYTES_MAX + 1), producer_id=7, producer_epoch=0, base_sequence=0)
+        dropped, later = act.send_batch(partition, long), act.send_batch(partition, batch_of(b"later"))
+        dropped.gone = True
+        gate.opened.set()
+        assert (await dropped.wait()).error is ErrorCode.NETWORK_EXCEPTION
+        assert (await later.wait()).base_offset == Offset(0)
+        following = batch_of(b"v", producer_id=7, producer_epoch=0, base_sequence=1)
+        assert (await act.send_batch(partition, following).wait()).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await act.send_batch(partition, long).wait()).base_offset == Offset(1)
 
     play(body)
 

@@ -8,16 +8,17 @@ from uuid import UUID
 
 import pytest
 import trio
+from turns import at_once
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledgers.catalog import EntryCache, LocalViews, Quorum, read_from_memory
 from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
-from gnomon.broker.partition.recoder import Recoder
 from gnomon.log.chains import PARTITIONS, all_segments, ledgers_prefix, stored_bytes
 from gnomon.log.entry import LeaderEpoch, Offset
 from gnomon.log.topic import topic_key
@@ -75,9 +76,9 @@ class Leader:
         chain = Chain(metadata, self.client.bookies, self.entries, names, KEY, found.create_revision, self._quorum)
         obeyed = PartitionSettings(**{"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings})
         clock = self.client.world.clock
-        recoder = Recoder(self.client.world)
+        batch_thread = BatchThread(self.client.world)
         told: Any = (Partition.wake_waiters, lambda: None, SilentLogger())
-        partition = Partition(chain, obeyed, clock, self._nursery, *told, AwaitedBatches(), SOLE_LEADER, recoder)
+        partition = Partition(chain, obeyed, clock, self._nursery, *told, AwaitedBatches(), SOLE_LEADER, batch_thread)
         while await partition.opened() is None:
             await clock.sleep(1)
         return partition
@@ -220,9 +221,9 @@ def test_offsets_times_and_epochs_are_found(quorum: Quorum, cache_bytes: int) ->
             await leader.fill(partition, 5, first=50)
             assert await partition.earliest() == (0, 0)
             for wanted, found in [(0, 0), (1, 1), (7000, 7), (23_500, 24), (54_000, 54), (54_001, None)]:
-                place = await partition.offset_for_timestamp(wanted)
+                place = await partition.offset_for_timestamp(wanted, at_once)
                 assert (place[0] if place is not None else None) == found, wanted
-            assert await partition.max_timestamp_offset() == (54, 54_000, 1)
+            assert await partition.max_timestamp_offset(at_once) == (54, 54_000, 1)
             assert await partition.end_of_epoch(LeaderEpoch(0)) == (0, 50)
             assert await partition.end_of_epoch(LeaderEpoch(1)) == (1, 55)
 
@@ -243,9 +244,9 @@ def test_the_largest_time_after_a_cut_is_found_batch_by_batch(quorum: Quorum, ca
 
         async def search(leader: Leader) -> None:
             partition = await leader.partition()
-            assert await partition.max_timestamp_offset() == (0, 900_000, 0)
+            assert await partition.max_timestamp_offset(at_once) == (0, 900_000, 0)
             assert await partition.delete_before(Offset(3)) == 3
-            assert await partition.max_timestamp_offset() == (30, 30_000, 0)
+            assert await partition.max_timestamp_offset(at_once) == (30, 30_000, 0)
             assert await partition.earliest() == (3, 0)
             assert await leader.numbers(partition, 3) == list(range(3, 31))
 
@@ -317,7 +318,7 @@ def test_everything_is_read_although_a_bookie_dies_meanwhile(quorum: Quorum, vic
             machine.power_off() if silent else machine.kill()
             with trio.fail_after(60):
                 assert await leader.numbers(partition, bytes_max=3000) == list(range(100))
-            assert (await partition.offset_for_timestamp(50_500) or ())[0] == 51
+            assert (await partition.offset_for_timestamp(50_500, at_once) or ())[0] == 51
 
         await house.lead("broker-1", write)
         await house.lead("broker-2", read, 5000)

@@ -130,6 +130,33 @@ def test_a_request_that_is_decoded_after_the_close_takes_no_memory() -> None:  #
     assert peer.memory.bytes_used == 0
 
 
+def test_memory_that_a_request_gives_back_before_its_answer_lets_others_go_on() -> None:  # invariants 2, 3
+    memory = RequestMemory(10_000)
+    unpacking, other = Peer(memory), Peer(memory)
+    unpacking.ask()
+    unpacking.exchanges[0].charge(20_000)
+    other.ask(2)
+    assert len(other.exchanges) == 1
+    unpacking.exchanges[0].refund(20_000)
+    assert len(other.exchanges) == 2
+    for exchange in (*unpacking.exchanges, *other.exchanges):
+        answer(exchange)
+    assert memory.bytes_used == 0
+
+
+def test_a_request_without_an_answer_is_worked_on_after_its_connection_is_closed() -> None:
+    peer = Peer()
+    peer.ask()
+    peer.ask()
+    first, second = peer.exchanges
+    second.silent = True
+    peer.connection.closed()
+    assert (first.gone, second.gone) == (True, False)
+    second.charge(5)
+    second.refund(5)
+    assert peer.memory.bytes_used == 0
+
+
 def test_a_malformed_frame_ends_the_connection_after_the_earlier_replies() -> None:  # invariant 5
     memory = RequestMemory(1 << 20)
     peer, other = Peer(memory, dispatch=answer), Peer(memory, dispatch=answer)
