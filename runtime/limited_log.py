@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import Clock
@@ -17,6 +19,11 @@ PERIOD_SECONDS = 1.0
 SUBJECTS_MAX = 1000
 TEXT_CHARACTERS_MAX = 200
 _OTHERS = "other addresses"
+
+
+def cut(fields: Mapping[str, object]) -> dict[str, object]:
+    """The fields of a line about a peer, with at most TEXT_CHARACTERS_MAX characters of each text."""
+    return {name: value[:TEXT_CHARACTERS_MAX] if isinstance(value, str) else value for name, value in fields.items()}
 
 
 class LimitedLog:
@@ -49,11 +56,11 @@ class LimitedLog:
         if key not in self._counts and len(self._counts) >= SUBJECTS_MAX:
             key = event, _OTHERS
         count = self._counts[key] = self._counts.get(key, 0) + 1
-        cut = {name: value[:TEXT_CHARACTERS_MAX] if isinstance(value, str) else value for name, value in fields.items()}
+        shown = cut(fields)
         if count <= LINES_MAX:
-            self._log.warning(event, **cut)
+            self._log.warning(event, **shown)
             return True
-        self._unwritten[key] = cut
+        self._unwritten[key] = shown
         self._flush_later()
         return False
 

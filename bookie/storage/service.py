@@ -22,6 +22,7 @@ from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
 from gnomon.bookie.protocol import ADDS_MAX, ERRORS
 from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.bookie.storage.session_bound import SessionBound
+from gnomon.runtime.loop.turn_watch import work_for
 from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call, Method, in_task
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Buffer
@@ -123,7 +124,7 @@ class BookieService:
             self._check(call, self._begin_session, [(ledger, session)])
             return
         # Does not end with its call: a search that takes longer than callers wait would otherwise never complete.
-        self._tasks.start_soon(self._remove_orphans, call, LedgerId(ledger), SessionId(session), bounds)
+        self._tasks.start_soon(work_for, call, self._remove_orphans, call, LedgerId(ledger), SessionId(session), bounds)
 
     async def _remove_orphans(self, call: Call, ledger: LedgerId, session: SessionId, bounds: Bounds) -> None:
         try:
@@ -143,7 +144,7 @@ class BookieService:
     def _check(self, call: Call, method: Method, given: Iterable[tuple[int, int]]) -> None:
         """Checks the ledgers and sessions of a call, and then calls its method again."""
         call.attachment = bytes(call.attachment)
-        self._tasks.start_soon(self._call_checked, call, method, given)
+        self._tasks.start_soon(work_for, call, self._call_checked, call, method, given)
 
     async def _call_checked(self, call: Call, method: Method, given: Iterable[tuple[int, int]]) -> None:
         try:

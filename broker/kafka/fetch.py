@@ -21,6 +21,7 @@ from gnomon.broker.kafka.poll import Poll, Polls
 from gnomon.broker.partition.readable import Readable
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.topics.topics import Topics
+from gnomon.runtime.loop.turn_watch import work_for
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
@@ -69,7 +70,7 @@ class FetchHandler:
             if not ELEMENTS_AT_ONCE < elements_taken() <= ELEMENTS_MAX:
                 raise
             exchange.connection.hold(exchange)  # a later request of its session must not come before it
-            self._tasks.start_soon(self._handle_long, exchange, bytes(frame), body_start)
+            self._tasks.start_soon(work_for, exchange, self._handle_long, exchange, bytes(frame), body_start)
             return
         exchange.connection.shortcut = self._routes.route(exchange, frame, request, self._bytes_max_of(request))
         self._poll(exchange, request)
@@ -99,7 +100,7 @@ class FetchHandler:
             find, world = self._find, self._world
             one = self._one_long_poll
             poll = LongPoll(polls, exchange, request, session, followed, find, bytes_max, world, one)
-            self._tasks.start_soon(poll.run)
+            self._tasks.start_soon(work_for, exchange, poll.run)
             return
         wanted = [(item, *self._find(exchange, item)) for item in followed]
         Poll(polls, exchange, request, session, wanted, bytes_max).start()

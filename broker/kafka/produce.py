@@ -17,6 +17,7 @@ from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.loop.turn_watch import work_for
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.world import OUT_OF_MEMORY, Clock
 from gnomon.wire.kafka.api import ApiKey
@@ -81,7 +82,7 @@ class ProduceHandler:
                 answer.finish()
         else:
             exchange.connection.hold(exchange)  # batches of later requests are appended after these
-            self._tasks.start_soon(self._take_long, exchange, answer, _kept(request), refusal)
+            self._tasks.start_soon(work_for, exchange, self._take_long, exchange, answer, _kept(request), refusal)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Holds the tasks of long requests, until it is cancelled."""

@@ -1,19 +1,36 @@
-"""Measures the turns of the event loop, and logs the long ones.
+"""Measures the turns of the event loop, and logs the long ones with the request that took most of each.
 
 A turn is the time between two waits for input: all tasks that can run do so, and all sockets with input are served.
-Input that arrives meanwhile waits until the turn ends. Servers log the request (`long_request`) or the call
-(`long_call`) that held the loop for longer than LONG_SECONDS by itself.
+Input that arrives meanwhile waits until the turn ends. Servers also log the request (`long_request`) or the call
+(`long_call`) that held the loop for longer than LONG_SECONDS by itself, before it waited for anything.
+
+1. A long turn names the request with the longest run in it: a run is a request's dispatch, or one step of a task that
+   works for it. A run of at most NOTED_SECONDS names nothing.
+2. A task works for a request within `work_for`; tasks that it starts do not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVarTuple, Unpack
+
 import trio
 
+from gnomon.runtime.limited_log import cut
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Histogram
 
-LONG_SECONDS = 0.1
+LONG_SECONDS: Final = 0.1
 """A longer turn is logged."""
+NOTED_SECONDS: Final = 0.01
+Args = TypeVarTuple("Args")
+
+
+class NamedRequest(Protocol):
+    """A request of a Kafka client, or a call of another process."""
+
+    def named(self) -> dict[str, object]:
+        """The fields of a log line that name the request, its peer and its client."""
 
 
 class TurnWatch(trio.abc.Instrument):
@@ -21,23 +38,86 @@ class TurnWatch(trio.abc.Instrument):
 
     Attributes:
         seconds: the lengths of all turns.
+        requests: the requests that tasks work for.
     """
 
     def __init__(self, log: Logger) -> None:
         """Long turns are written to `log`."""
         self.seconds = Histogram()
+        self.requests: dict[trio.lowlevel.Task, NamedRequest] = {}
         self._log = log
         self._clock = trio.lowlevel.current_clock().current_time
         self._began = self._clock()
+        self._step: trio.lowlevel.Task | None = None
+        self._step_began = self._began
+        self._longest_seconds = NOTED_SECONDS
+        self._longest: NamedRequest | None = None
         trio.lowlevel.add_instrument(self)
+        _WATCH.set(self)
 
     def after_io_wait(self, timeout: float) -> None:
         """Trio calls this when a turn begins."""
-        self._began = self._clock()
+        self._began = self._step_began = self._clock()
+        self._longest_seconds, self._longest = NOTED_SECONDS, None
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Trio calls this before each step of a task."""
+        now = self._clock()
+        if now - self._step_began > self._longest_seconds:
+            self._end_step(now)
+        self._step = task
+        self._step_began = now
 
     def before_io_wait(self, timeout: float) -> None:
         """Trio calls this when a turn has ended."""
-        took = self._clock() - self._began
+        now = self._clock()
+        self._end_step(now)
+        self._step = None
+        took = now - self._began
         self.seconds.observe(took)
         if took > LONG_SECONDS:
-            self._log.warning("long_turn", seconds=round(took, 3))
+            fields = {} if self._longest is None else cut(self._longest.named())
+            if fields:
+                fields["request_seconds"] = round(self._longest_seconds, 3)
+            self._log.warning("long_turn", seconds=round(took, 3), **fields)
+        self._longest = None
+
+    def _end_step(self, now: float) -> None:
+        seconds = now - self._step_began
+        if seconds > self._longest_seconds and self._step is not None:
+            request = self.requests.get(self._step)
+            if request is not None:
+                self.ran(request, seconds)
+
+    def end_work(self) -> None:
+        """The running task works for its request no more."""
+        request = self.requests.pop(trio.lowlevel.current_task())
+        self.ran(request, self._clock() - self._step_began)
+
+    def ran(self, request: NamedRequest, seconds: float) -> None:
+        """A request ran for this long in this turn."""
+        if seconds > self._longest_seconds:
+            self._longest_seconds, self._longest = seconds, request
+
+
+_WATCH: trio.lowlevel.RunVar[TurnWatch | None] = trio.lowlevel.RunVar("turn watch", default=None)
+
+
+def ran(request: NamedRequest, seconds: float) -> None:
+    """Notes a run of more than NOTED_SECONDS for the watch of this Trio run, if there is one."""
+    watch = _WATCH.get()
+    if watch is not None:
+        watch.ran(request, seconds)
+
+
+async def work_for(request: NamedRequest, work: Callable[[Unpack[Args]], Awaitable[object]], /, *args: *Args) -> None:
+    """Does `work` as the whole of the running task, and names `request` for its steps."""
+    watch = _WATCH.get()
+    if watch is None:
+        await work(*args)
+        return
+    watch.requests[trio.lowlevel.current_task()] = request
+    try:
+        await work(*args)
+    finally:
+        watch.end_work()

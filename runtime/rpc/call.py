@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 import trio
 
+from gnomon.runtime.loop.turn_watch import work_for
 from gnomon.runtime.rpc.errors import ErrorTable
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import OUT_OF_MEMORY, Buffer, Connection
@@ -24,6 +25,8 @@ class CallConnection(Protocol):
     transport: Connection
     errors: ErrorTable
     """The errors of the service."""
+    service: str
+    """The name of the service."""
 
     @property
     def unsent_bytes(self) -> int:
@@ -61,6 +64,7 @@ class Call:
         "attachment",
         "cancelled",
         "is_aside",
+        "method",
         "number",
         "over",
         "size",
@@ -68,8 +72,17 @@ class Call:
     )
 
     def __init__(
-        self, connection: CallConnection, kind: int, number: int, args: list[Any], attachment: Buffer, size: int
+        self,
+        connection: CallConnection,
+        kind: int,
+        number: int,
+        method: Any,
+        args: list[Any],
+        attachment: Buffer,
+        size: int,
     ) -> None:
+        self.method = method
+        """Its name, as the peer sent it."""
         self.args = args
         """As the peer sent them, of any type that msgpack has."""
         self.attachment = attachment
@@ -91,6 +104,10 @@ class Call:
     def peer(self) -> str:
         """The address of the caller, for logs."""
         return self._connection.transport.peer
+
+    def named(self) -> dict[str, object]:
+        """See `NamedRequest.named`."""
+        return {"service": self._connection.service, "method": self.method, "peer": self.peer}
 
     @property
     def connection(self) -> object:
@@ -181,7 +198,7 @@ def in_task(tasks: Tasks, work: Callable[[Call], Awaitable[object]]) -> Method:
         call.attachment = bytes(call.attachment)
         scope = trio.CancelScope()
         call.cancelled = scope.cancel
-        tasks.start_soon(_run, call, work, scope)
+        tasks.start_soon(work_for, call, _run, call, work, scope)
 
     return method
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from gnomon.runtime.limited_log import LimitedLog
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.loop.turn_watch import LONG_SECONDS
+from gnomon.runtime.loop.turn_watch import LONG_SECONDS, NOTED_SECONDS, ran
 from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call, Method
 from gnomon.runtime.rpc.connection import RpcConnection
 from gnomon.runtime.rpc.errors import ErrorTable, RpcFailed
@@ -155,7 +155,7 @@ class RpcServer:
             return f"the peer speaks protocol versions {versions}; {ours}: upgrade the older one"
         return None
 
-    def serve(self, name: str, method: Method, call: Call) -> None:
+    def serve(self, method: Method, call: Call) -> None:
         """Calls a method; an error of the service is its answer."""
         began = self._clock.monotonic()
         try:
@@ -165,9 +165,10 @@ class RpcServer:
         except RpcFailed as error:
             call.fail(error)
         took = self._clock.monotonic() - began
+        if took > NOTED_SECONDS:
+            ran(call, took)
         if took > LONG_SECONDS:
-            fields = {"service": self.service, "method": name, "peer": call.peer, "seconds": round(took, 3)}
-            self._log.warn_limited("long_call", call.peer, **fields)
+            self._log.warn_limited("long_call", call.peer, **call.named(), seconds=round(took, 3))
 
     def _accept(self, transport: Connection) -> ServerConnection:
         connection = ServerConnection(self, transport, self._frame_bytes_max, self._clock.monotonic())
@@ -200,6 +201,7 @@ class ServerConnection(RpcConnection):
         super().__init__(transport, server.network, frame_bytes_max, server.heads)
         self._frames.frame_bytes_max = rpc.HELLO_BYTES_MAX
         self.server = server
+        self.service = server.service
         self.errors = server.errors
         self._calls: dict[int, Call] = {}
         self._streams: dict[int, Call] = {}
@@ -256,7 +258,8 @@ class ServerConnection(RpcConnection):
             number = head[1]
             if number in self._calls or number in self._streams:
                 raise MalformedRpc(f"there is a call {number} already")
-        call = Call(self, kind, number, head[-1], attachment, size if size > CALL_BYTES_MIN else CALL_BYTES_MIN)
+        size = size if size > CALL_BYTES_MIN else CALL_BYTES_MIN
+        call = Call(self, kind, number, head[-2], head[-1], attachment, size)
         if kind == CALL:
             self._calls[number] = call
             self._call_bytes += call.size
@@ -271,7 +274,7 @@ class ServerConnection(RpcConnection):
         elif len(self._streams) > STREAMS_MAX:
             call.fail(RpcFailed(f"one connection may have {STREAMS_MAX} streams open: share some of them"))
         else:
-            server.serve(head[-2], method, call)
+            server.serve(method, call)
         if self._full():
             self.hold()
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from gnomon.broker.authorization.session import Session
 from gnomon.broker.topics.creation_budget import CreationBudget
 from gnomon.runtime.world import Buffer, Connection
+from gnomon.wire.kafka.api import APIS
 from gnomon.wire.kafka.frame import RequestHeader
 
 
@@ -84,6 +85,12 @@ class Exchange:
         """Called once the request is answered, or its connection is gone."""
         self.silent = False
         """Whether the request gets no answer, so that its client may close the connection at once (acks=0)."""
+
+    def named(self) -> dict[str, object]:
+        """See `NamedRequest.named`."""
+        api = APIS.get(self.api_key)
+        name = api.key.name if api is not None else str(self.api_key)
+        return {"api": name, "peer": self.connection.transport.peer, "client": self.client_id or ""}
 
     def session(self) -> Session:
         """The session that the request belongs to."""

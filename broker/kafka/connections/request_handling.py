@@ -23,6 +23,7 @@ from gnomon.broker.kafka.connections.exchange import Exchange
 from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.kafka.guards.guard import Guard, Question
 from gnomon.metadata.client import MetadataError
+from gnomon.runtime.loop.turn_watch import work_for
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.world import OUT_OF_MEMORY, World, WorldError
 from gnomon.wire.kafka.api import Api, ApiKey
@@ -82,7 +83,7 @@ class RequestHandling:
                 raise MalformedFrame(f"{api.key.name}: {reason}") from None
             ended = trio.Event()
             exchange.ended = ended.set  # before the connection can close: otherwise nothing would call it
-            self._tasks.start_soon(self._handle_long, api, exchange, bytes(frame), header, ended)
+            self._tasks.start_soon(work_for, exchange, self._handle_long, api, exchange, bytes(frame), header, ended)
         except MalformedMessage as error:
             raise MalformedFrame(str(error)) from None
         else:
@@ -128,7 +129,7 @@ class RequestHandling:
         if isinstance(response, ProtocolMessage):
             request.reply(response)
         elif response is not None:
-            self._tasks.start_soon(self._finish, request, response)
+            self._tasks.start_soon(work_for, request.exchange, self._finish, request, response)
 
     async def _finish(self, request: Request, response: Awaitable[ProtocolMessage]) -> None:
         try:
@@ -142,7 +143,7 @@ class RequestHandling:
     def _send(self, request: Request, response: ProtocolMessage) -> None:
         # The answer to a long request is long as well: what its guard has refused is still missing from `response`.
         if request.elements > ELEMENTS_AT_ONCE or element_count(response, ELEMENTS_AT_ONCE) > ELEMENTS_AT_ONCE:
-            self._tasks.start_soon(self._send_long, request, response)
+            self._tasks.start_soon(work_for, request.exchange, self._send_long, request, response)
             return
         try:
             request.send(request.encode(response))

@@ -22,7 +22,7 @@ from gnomon.broker.kafka.produce import ProduceHandler
 from gnomon.broker.limits import BrokerLimits
 from gnomon.runtime.limited_log import LimitedLog
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.loop.turn_watch import LONG_SECONDS
+from gnomon.runtime.loop.turn_watch import LONG_SECONDS, NOTED_SECONDS, ran
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings.endpoint import EVERY_ADDRESS
 from gnomon.runtime.settings.listeners import ADVERTISED, LISTENERS, KafkaListener
@@ -219,15 +219,14 @@ class KafkaServer:
             self._handle(exchange, frame, header)
         finally:
             seconds = self._clock.monotonic() - began
-            if seconds > LONG_SECONDS:
+            if seconds > NOTED_SECONDS:
                 self._note_long(exchange, seconds)
 
     def _note_long(self, exchange: Exchange, seconds: float) -> None:
-        api = APIS.get(exchange.api_key)
-        name = api.key.name if api is not None else str(exchange.api_key)
-        peer, client = exchange.connection.transport.peer, exchange.client_id
-        fields = {"api": name, "peer": peer, "client": client, "seconds": round(seconds, 3)}
-        self._limited_log.warn_limited("long_request", peer, **fields)
+        ran(exchange, seconds)
+        if seconds > LONG_SECONDS:
+            fields = {**exchange.named(), "seconds": round(seconds, 3)}
+            self._limited_log.warn_limited("long_request", exchange.connection.transport.peer, **fields)
 
     def intercept(self, handle: Handle | None) -> None:
         """Passes each request to `handle` from now on, in place of `self.handle`; None ends that."""
