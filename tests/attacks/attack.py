@@ -72,8 +72,9 @@ def _empty_keys(count: int) -> bytes:
     return b"\0" + compact(count) + b"\1" * count + b"\0"
 
 
-def _unknown_topics(count: int) -> bytes:
-    return b"".join([compact(count), *(text(f"{number:04x}") + b"\0" for number in range(count)), b"\0\0\0\0"])
+def _unknown_topics(count: int, *, create: bool = False) -> bytes:
+    names = [text(f"{number:04x}") + b"\0" for number in range(count)]
+    return b"".join([compact(count), *names, bytes([create]), b"\0\0\0"])
 
 
 def _partitions(count: int) -> bytes:
@@ -185,6 +186,7 @@ ATTACKS = (
     Attack("ListOffsets, 19,900 partitions", _kafka(2, 7, _partitions(19_900)), 6),
     Attack("Metadata, 1 million names", _kafka(3, 9, _unknown_topics(1_000_000))),
     Attack("Metadata, 9,900 names", _kafka(3, 9, _unknown_topics(9_900)), 5),
+    Attack("Metadata, 9,900 topics to create", _kafka(3, 9, _unknown_topics(9_900, create=True)), 5),
     Attack("OffsetFetch, 5,000 groups", _kafka(9, 8, _fetched_groups(5_000)), 5),
     Attack("JoinGroup, 500,000 protocols", _kafka(11, 7, _joined(500_000))),
     Attack("JoinGroup, 9,000 protocols", _kafka(11, 7, _joined(9_000))),
@@ -204,5 +206,6 @@ ATTACKS = (
     Attack("HELLO of 60 MiB", _heads([rpc.HELLO, rpc.MAGIC, [1], "s" * (60 << 20), None], hello=False), native=True),
     Attack("call with 100 million empty lists", _heads([rpc.CALL, 1, "ack", [[]] * (100 << 20)]), native=True),
     Attack("call with 2 million empty lists", _heads([rpc.CALL, 1, "ack", [[]] * 2_000_000]), native=True),
+    Attack("calls of a method with a long name", _heads(*[[rpc.CALL, 1, "m" * 900_000, []]] * 2), 5, native=True),
     Attack("call with 49,000 empty lists", _heads([rpc.CALL, 1, "ack", [[]] * 49_000]), 5, native=True),
 )
