@@ -23,6 +23,7 @@ from test_damage import show
 from gnomon import OpenMode, connect_ledgers
 from gnomon.bookie.errors import DigestMismatch, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, BookieId, EntryId
+from gnomon.bookie.storage.page_walk import DAMAGED_FILE
 from gnomon.testing.daemon import Daemon, DaemonNotStarted
 from gnomon.testing.storms.processes.ledger_processes import LedgerProcesses
 
@@ -167,6 +168,17 @@ def test_a_bookie_with_one_damaged_page_serves_what_it_can_and_is_repaired_from_
     assert (outcome.kind, outcome.faults) == ("repaired", [])
     assert outcome.words == ["store_salvaged"]
     assert (bookie.store / "damaged.mdb").exists()
+
+
+def test_a_bookie_that_found_a_damaged_page_in_its_last_run_makes_a_new_store_and_is_repaired(
+    bookie: DamagedBookie,
+) -> None:
+    """A start does not look at the pages that only a walk reaches."""
+    named = bookie.store / DAMAGED_FILE
+    named.write_text("page 9 is damaged (ledgers: 5)\n")
+    outcome = bookie.round(Damage("flipped bit", "bookie", 8 * (used_bytes(bookie.store) + PAGE)))  # an unused page
+    assert (outcome.kind, outcome.faults, outcome.words) == ("repaired", [], ["store_salvaged"])
+    assert named.read_text() == ""
 
 
 def test_a_bookie_with_an_older_copy_of_its_disk_is_repaired(bookie: DamagedBookie) -> None:
