@@ -25,6 +25,8 @@ BOMB_BYTES = 30 << 20
 SECONDS_MAX = 60.0
 TOPIC, GZIP_TOPIC, WIDE_TOPIC, TIMED_TOPIC = "attacked", "recompressed", "wide", "timed"
 GZIP_PARTITIONS = 20
+LASTING_BOMBS = 6
+"""Batches of 400 KiB; the checksums and the copies of many would be the length of the turn."""
 HEALTHY_GZIP_TOPIC = "recompressed-too"
 TIMED_RECORDS, TIMED_MS = 100_000, 1_000_000
 """The records of the one batch of TIMED_TOPIC, and the timestamp of its last one; all others are at 0."""
@@ -127,18 +129,18 @@ def _null_batches(count: int) -> bytes:
 
 def bombs() -> Iterator[bytes]:
     """Batches of a few KiB that decompress to 30 MiB each, for a topic that compresses them again."""
-    yield _to_recompress(bytes(BOMB_BYTES))
+    yield _to_recompress(bytes(BOMB_BYTES), GZIP_PARTITIONS)
 
 
 def _lasting_bombs() -> Iterator[bytes]:
     """Batches that only a codec with a large window makes small; gzip makes 60 MiB of each, if it is not stopped."""
     block = random.Random(1).randbytes(400 << 10)
-    yield _to_recompress(block * (2 * BOMB_BYTES // len(block)))
+    yield _to_recompress(block * (2 * BOMB_BYTES // len(block)), LASTING_BOMBS)
 
 
-def _to_recompress(value: bytes) -> bytes:
+def _to_recompress(value: bytes, count: int) -> bytes:
     batch = build_batch([Record(value=value)], base_timestamp=1, compression=Codec.ZSTD)
-    return kafka_frame(0, 9, produce_body({GZIP_TOPIC: [batch] * GZIP_PARTITIONS}))
+    return kafka_frame(0, 9, produce_body({GZIP_TOPIC: [batch] * count}))
 
 
 def _by_time(timestamp: int) -> bytes:
