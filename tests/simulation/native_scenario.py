@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from broker_scenario import CLIENTS, CLUSTER, KAFKA, Scenario, broker, run
 
+from gnomon.bookie.repair.auditor import AuditSettings
 from gnomon.client import client as native_client
 from gnomon.testing.simulation.machine import Node
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
@@ -66,6 +67,7 @@ CHURNING_CLUSTER = partial(
 CHURNED = tuple(f"log/{event}" for event in ("seeks_at_once", "unsubscribed", "topic_grown"))
 """Counters that a sweep has to reach."""
 CALLS_CANCELLED = 80
+AUDIT = AuditSettings(grace_seconds=10.0, interval_seconds=1.0, lease_seconds=2.0)
 CUT_OFF = "calls/cut off"
 """A counter that a sweep has to reach."""
 
@@ -79,7 +81,7 @@ async def cancelled_calls(simulation: Simulation) -> int:
     nodes: dict[str, Node] = {"broker": broker}
     bootstrap = CLIENTS.bootstrap
     if stream.random() < 0.5:
-        cluster = BrokerCluster(simulation, brokers=2, kafka=KAFKA)
+        cluster = BrokerCluster(simulation, brokers=2, kafka=KAFKA, audit=AUDIT)  # reports are settled by somebody
         nodes, bootstrap = cluster.nodes(), cluster.bootstrap
     shadow = stream.random() < 0.5
 
