@@ -53,7 +53,7 @@ def opened(tmp_path: Path, clock: Any, make_environment: Any) -> Any:
         environment = make_environment(path, automatic=False)
         environments.append(environment)
         made = EntryStore(environment, clock)
-        made.environment = environment  # type: ignore[attr-defined]
+        made.environment = environment
         return made
 
     yield store_of
@@ -129,7 +129,7 @@ def test_a_ledger_whose_end_may_be_hidden_is_not_fenced_and_takes_no_entry(opene
     store = opened(ENTRIES - 1)
     fenced, added = fence(store, 2), add(store, ENTRIES)
     other_fenced, other_added = fence(store, 2, OTHERS[0]), add(store, ENTRIES, 2, ledger=OTHERS[0])
-    store.environment.flush()  # type: ignore[attr-defined]
+    store.environment.flush()
     assert isinstance(fenced[0][1], EntryUnknown)
     assert isinstance(added[0][1], StoreReadOnly)
     with pytest.raises(EntryUnknown):
@@ -142,7 +142,7 @@ def test_no_copy_is_written_to_a_damaged_page(opened: Opened) -> None:
     store = opened(ENTRIES // 2)
     (hidden,) = errors_of(store)
     refused, stored = put_copy(store, hidden, 1, 1), put_copy(store, 0, 1, 1)
-    store.environment.flush()  # type: ignore[attr-defined]
+    store.environment.flush()
     assert isinstance(refused[0], StoreReadOnly)
     assert stored == [None]
 
@@ -166,7 +166,7 @@ def test_a_walk_goes_on_while_entries_are_added_and_removed(opened: Opened) -> N
     while not store.pages.walked:
         store.pages.walk(5)
         add(store, ENTRIES + slices)
-        store.environment.flush()  # type: ignore[attr-defined]
+        store.environment.flush()
         slices += 1
     assert slices > 5
     assert store.pages.sound
