@@ -25,7 +25,7 @@ from gnomon.wire.kafka.records import Record, build_batch
 
 GROUPS = 1_500
 CONNECTIONS = 30
-"""So many commits are in flight together."""
+"""Commits in flight together."""
 SECONDS_MAX = 30.0
 CANARY_TOPIC = "canary"
 

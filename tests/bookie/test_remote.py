@@ -230,7 +230,7 @@ def test_explicit_lacs_are_sent_again_in_bounded_numbers_a_turn() -> None:
             sent_at.append(clock.monotonic())
             return send(*call)
 
-        peer.bookie.client.send = noted  # type: ignore[method-assign]
+        peer.bookie.client.send = noted
         for number in range(count):
             peer.bookie.confirm(LedgerId(FIRST + number), SESSION, EntryId(3))
         await clock.sleep(2)
