@@ -35,21 +35,23 @@ class Seeking:
         self._producer = producer
         self._kind = kind
         self._recent: deque[Message] = deque(maxlen=RECENT)
+        self._next_offset = 0
         self._finished = False
 
     @property
     def over(self) -> bool:
-        """Whether the consumer has made its seeks and received every written record."""
+        """Whether the consumer has made its seeks and received every record, those after its last seek again."""
         if self.truth.seeks < SEEKS:
             return False
         if not self._finished:
             self._producer.finish()
             self._finished = True
-        return len(self.truth.values) >= len(self._producer.written)
+        return self._next_offset >= len(self._producer.written)
 
     def answer(self, consumer: Any, message: Message) -> None:
         """Notes and acknowledges a message, at times together with all before it."""
         self.truth.got(message.offset, message.value or b"")
+        self._next_offset = message.offset + 1
         self._recent.append(message)
         if self._kind == "exclusive" and self.random.random() < 0.5:
             consumer.ack_up_to(message)
@@ -62,6 +64,11 @@ class Seeking:
             return None
         return self.random.choice(self._recent)
 
+    def sought(self, to: Message) -> None:
+        """A seek to a message has returned."""
+        self.truth.sought(to.offset)
+        self._next_offset = to.offset
+
 
 async def seek_with_trio(house: House, topic: str, kind: Type, seeking: Seeking) -> int:
     async with connect(house.native) as client:
@@ -71,7 +78,7 @@ async def seek_with_trio(house: House, topic: str, kind: Type, seeking: Seeking)
             to = seeking.next_seek()
             if to is not None:
                 await consumer.seek(to)
-                seeking.truth.sought(to.offset)
+                seeking.sought(to)
         return await consumer.backlog()
 
 
@@ -85,7 +92,7 @@ def seek_blocking(house: House, topic: str, kind: Type, seeking: Seeking) -> int
             to = seeking.next_seek()
             if to is not None:
                 consumer.seek(to)
-                seeking.truth.sought(to.offset)
+                seeking.sought(to)
         return consumer.backlog()
 
 
