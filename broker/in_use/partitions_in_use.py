@@ -5,7 +5,8 @@
 2. A partition is in use only while this broker leads it. It is released when the leadership ends, and created again on
    its next use.
 3. The partitions of a topic and of its shadows end with the topic.
-4. The tasks of partitions end when `run` ends.
+4. The tasks of partitions end when `run` ends. A turn of the event loop starts at most TASKS_PER_TURN of them, so that
+   many partitions that open at once hold it for a few milliseconds.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ from gnomon.log.log_reader import LogBounds
 from gnomon.log.topic import Topic, topic_key
 from gnomon.metadata.client import Compare
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.loop.paced import PacedTasks
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.world import Clock
+
+TASKS_PER_TURN = 20
 
 
 class InUse(NamedTuple):
@@ -77,6 +81,7 @@ class PartitionsInUse:
         self._clock = clock
         self._log = log
         self._tasks = OwnTasks()
+        self._paced_tasks = PacedTasks(self._tasks, TASKS_PER_TURN, clock)
         self._made: list[Callable[[], None]] = []
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
         self._shadows: dict[tuple[uuid.UUID, int], ShadowPartition] = {}
@@ -126,7 +131,7 @@ class PartitionsInUse:
             chain,
             self._topics.settings_of(topic),
             self._clock,
-            self._tasks,
+            self._paced_tasks,
             self._turns.advanced,
             self._turns.ended,
             self._log.bind(topic=topic.name, partition=index, ledgers=prefix),
@@ -163,7 +168,7 @@ class PartitionsInUse:
             index,
             lambda: self._open_source(topic, index),
             self._clock,
-            self._tasks,
+            self._paced_tasks,
             self._turns.advanced,
             self._turns.ended,
             self._log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(source_id, index)),

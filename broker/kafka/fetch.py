@@ -6,6 +6,8 @@ form.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import trio
 
 from gnomon.broker.authorization.authorizer import Access
@@ -17,7 +19,7 @@ from gnomon.broker.kafka.connections.request_handling import ELEMENT_BYTES
 from gnomon.broker.kafka.fetch_route import FetchRoutes
 from gnomon.broker.kafka.fetch_sessions import FetchSessions, Followed
 from gnomon.broker.kafka.long_poll import LongPoll
-from gnomon.broker.kafka.poll import Poll, Polls
+from gnomon.broker.kafka.poll import Poll, Polls, Wanted, is_opening
 from gnomon.broker.partition.readable import Readable
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.topics.topics import Topics
@@ -34,6 +36,8 @@ from gnomon.wire.kafka.primitives import elements_taken
 
 ELEMENTS_AT_ONCE = 1_000
 """Polling as many partitions takes up to 6 ms. A poll of more is a `LongPoll`."""
+OPENINGS_AT_ONCE = 100
+"""The first use of as many partitions takes 2 ms. A poll that has to open more is a `LongPoll`."""
 
 
 class FetchHandler:
@@ -96,14 +100,28 @@ class FetchHandler:
             exchange.reply(encode_fetch_response(exchange.correlation_id, exchange.api_version, error.code, 0, []))
             return
         polls, followed = self._routes.polls, list(followed)
-        if len(followed) > ELEMENTS_AT_ONCE:
+        wanted = self._find_all(exchange, followed)
+        if wanted is None:
             find, world = self._find, self._world
             one = self._one_long_poll
             poll = LongPoll(polls, exchange, request, session, followed, find, bytes_max, world, one)
             self._tasks.start_soon(work_for, exchange, poll.run)
-            return
-        wanted = [(item, *self._find(exchange, item)) for item in followed]
-        Poll(polls, exchange, request, session, wanted, bytes_max).start()
+        else:
+            Poll(polls, exchange, request, session, wanted, bytes_max).start()
+
+    def _find_all(self, exchange: Exchange, followed: Sequence[Followed]) -> Sequence[Wanted] | None:
+        """All partitions of a poll; None if they are too many, or too many of them are not open."""
+        if len(followed) > ELEMENTS_AT_ONCE:
+            return None
+        wanted: list[Wanted] = []
+        openings = 0
+        for item in followed:
+            partition, error = self._find(exchange, item)
+            wanted.append((item, partition, error))
+            openings += partition is not None and is_opening(partition)
+            if openings > OPENINGS_AT_ONCE:
+                return None
+        return wanted
 
     def _find(self, exchange: Exchange, item: Followed) -> tuple[Readable | None, ErrorCode]:
         try:

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from gnomon.bookie.ledgers.catalog import LocalViews, NotInMemory, Reading
@@ -31,6 +31,8 @@ from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchRequest
 from gnomon.wire.kafka.fetch_response import FetchedPartition, encode_fetch_body, fetch_prefix
 
+Wanted = tuple[Followed, Readable | None, ErrorCode]
+"""A partition of a request: the partition that serves it, or an error."""
 SMALL_BYTES_MAX = 64 << 10
 RECENT_MAX = 64
 
@@ -95,7 +97,7 @@ class Poll:
         exchange: Exchange,
         request: FetchRequest,
         session: FetchSession | None,
-        wanted: Sequence[tuple[Followed, Readable | None, ErrorCode]],
+        wanted: Sequence[Wanted],
         bytes_max: int,
     ) -> None:
         """A poll of `wanted`, each with its partition or an error; at most `bytes_max` of records in all."""
@@ -188,7 +190,9 @@ class Poll:
             enough = total >= self._request.min_bytes or any(goes_on(item, fetched) for item, fetched in results)
             if held or (not final and not failed and not enough):
                 return False
-            answer = self._encoded(self._named(results), total)
+            topics: dict[TopicRef, list[FetchedPartition]] = {}
+            self._name(results, topics)
+            answer = self._encoded(topics, total)
             if key is not None and enough and not failed:
                 self._polls.recent.put(key, answer)
             self._send(answer)
@@ -257,11 +261,12 @@ class Poll:
         watermark = log.high_watermark
         return FetchedPartition(spec.partition, code, watermark, watermark, log.start_offset, records=chunks), size
 
-    def _named(self, results: list[tuple[Followed, FetchedPartition]]) -> list[tuple[TopicRef, list[FetchedPartition]]]:
-        """The results that the answer names, by topic; the session notes what its client will have."""
+    def _name(
+        self, results: Iterable[tuple[Followed, FetchedPartition]], topics: dict[TopicRef, list[FetchedPartition]]
+    ) -> None:
+        """Adds the results that the answer names to `topics`; the session notes what its client will have."""
         session = self._session
         full = session is None or self._request.session_epoch <= 0
-        topics: dict[TopicRef, list[FetchedPartition]] = {}
         for item, fetched in results:
             if full or self._news(item, fetched):
                 topics.setdefault(item.topic, []).append(fetched)
@@ -269,9 +274,9 @@ class Poll:
                 item.high_watermark, item.log_start_offset = fetched.high_watermark, fetched.log_start_offset
                 if fetched.records:
                     session.served(item)
-        return list(topics.items())
 
-    def _encoded(self, named: list[tuple[TopicRef, list[FetchedPartition]]], size: int) -> PollAnswer:
+    def _encoded(self, topics: dict[TopicRef, list[FetchedPartition]], size: int) -> PollAnswer:
+        named = list(topics.items())
         session_id = self._session.id if self._session is not None else 0
         body_bytes, chunks = encode_fetch_body(self._exchange.api_version, ErrorCode.NONE, session_id, named)
         batches = sum(len(fetched.records) for _, partitions in named for fetched in partitions)

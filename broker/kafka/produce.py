@@ -33,6 +33,8 @@ OLDEST_SERVED = 3
 """Older versions are refused; they are advertised so that librdkafka <= 2.0 keeps compressing (KIP-896)."""
 PARTITIONS_PER_TURN = 250
 """Partitions of a request that are handled in one turn of the event loop: their appends take some 4 ms."""
+WEIGHT_BYTES = 32 << 10
+"""So many bytes of a batch, which are checked and copied, count as one partition more."""
 Batch: TypeAlias = tuple[tuple[ErrorCode, str] | None, str | bytes, int, memoryview | None]
 """A refusal, a topic's name or id, the number of a partition, and the records for it."""
 _NO_TRANSACTIONAL_ID = b"\xff\xff"
@@ -75,14 +77,15 @@ class ProduceHandler:
         if refusal is None:
             exchange.connection.shortcut = self._routes.route(exchange, frame, request)
         answer = PendingProduce(exchange, request, self._flush_later)
-        if answer.slots <= PARTITIONS_PER_TURN:
+        if answer.slots + len(frame) // WEIGHT_BYTES <= PARTITIONS_PER_TURN:
             for slot, batch in enumerate(self._batches(exchange, request, refusal)):
                 self._take(answer, slot, batch)
             if not answer.slots:
                 answer.finish()
         else:
-            exchange.connection.hold(exchange)  # batches of later requests are appended after these
-            self._tasks.start_soon(work_for, exchange, self._take_long, exchange, answer, _kept(request), refusal)
+            # Batches of later requests are appended after these, and the frame stays in the receive buffer until then.
+            exchange.connection.hold(exchange)
+            self._tasks.start_soon(work_for, exchange, self._take_long, exchange, answer, request, refusal)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Holds the tasks of long requests, until it is cancelled."""
@@ -97,7 +100,7 @@ class ProduceHandler:
     ) -> None:
         batches = enumerate(self._batches(exchange, request, refusal))
         try:
-            async for slot, batch in paced(batches, PARTITIONS_PER_TURN, self._clock):
+            async for slot, batch in paced(batches, PARTITIONS_PER_TURN, self._clock, _weight):
                 self._take(answer, slot, batch)
         except MemoryError as error:
             exchange.connection.refuse(str(error) or OUT_OF_MEMORY)
@@ -152,13 +155,9 @@ class ProduceHandler:
         partition.append(records, answer, slot, by_all=answer.by_all)
 
 
-def _kept(request: ProduceRequest) -> ProduceRequest:
-    """The request with copies of its batches, because the receive buffer will be used again."""
-    topics = [
-        (topic, [(index, records and memoryview(bytes(records))) for index, records in partitions])
-        for topic, partitions in request.topics
-    ]
-    return request._replace(topics=topics)
+def _weight(slot_and_batch: tuple[int, Batch]) -> int:
+    _, (_, _, _, records) = slot_and_batch
+    return 1 + len(records or b"") // WEIGHT_BYTES
 
 
 class PendingProduce:

@@ -1,10 +1,13 @@
-"""Long loops that let other tasks and threads run."""
+"""Long loops, and many tasks that start at once, let other tasks and threads run."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TypeVar
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeVar, TypeVarTuple, Unpack
 
+from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock
 
 PAUSE_SECONDS = 0.001
@@ -12,6 +15,7 @@ PAUSE_SECONDS = 0.001
 from a loop that only yields to other tasks it gets the lock after 5 ms, each time that it needs it."""
 
 T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 
 async def paced(
@@ -25,3 +29,29 @@ async def paced(
             room = per_turn
         yield item
         room -= weight(item)
+
+
+class PacedTasks:
+    """Starts at most `per_turn` tasks in one turn of the event loop; the others follow in order."""
+
+    def __init__(self, tasks: Tasks, per_turn: int, clock: Clock) -> None:
+        """All tasks are started in `tasks`."""
+        self._tasks = tasks
+        self._per_turn = per_turn
+        self._clock = clock
+        self._waiting: deque[Callable[[], Awaitable[object]]] = deque()
+
+    def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], /, *args: *Args) -> None:
+        """See `Tasks.start_soon`."""
+        self._waiting.append(partial(work, *args))
+        if len(self._waiting) == 1:
+            self._tasks.start_soon(self._start)
+
+    async def _start(self) -> None:
+        async for work in paced(self._first(), self._per_turn, self._clock):
+            self._tasks.start_soon(work)
+
+    def _first(self) -> Iterator[Callable[[], Awaitable[object]]]:
+        while self._waiting:
+            yield self._waiting[0]
+            self._waiting.popleft()

@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import msgpack
 from frames import compact, kafka_frame, produce_body, read_frame, text
@@ -143,6 +144,12 @@ def _to_recompress(value: bytes, count: int) -> bytes:
     return kafka_frame(0, 9, produce_body({GZIP_TOPIC: [batch] * count}))
 
 
+def _large_batches(count: int) -> Iterator[bytes]:
+    """Batches of 1 MB for as many partitions."""
+    batch = build_batch([Record(value=random.Random(1).randbytes(1_000_000))], base_timestamp=1)
+    yield kafka_frame(0, 9, produce_body({WIDE_TOPIC: [batch] * count}))
+
+
 def _by_time(timestamp: int) -> bytes:
     """ListOffsets by a time (or by a number that stands for one) in TIMED_TOPIC."""
     partition = struct.pack(">iiq", 0, -1, timestamp) + b"\0"
@@ -199,6 +206,7 @@ ATTACKS = (
     Attack("Heartbeat, 4 million tagged fields", _kafka(12, 4, _tagged(4_000_000))),
     Attack("Produce, 10 million tagged fields", _kafka(0, 9, _tagged_produce(10_000_000))),
     Attack("Produce, 3,900 partitions without records", _kafka(0, 9, _null_batches(3_900)), 2),
+    Attack("Produce, 25 batches of 1 MB", partial(_large_batches, 25)),
     Attack("Fetch, 4,900 topics", _kafka(1, 12, _polled({f"{number:04x}": 1 for number in range(4_900)})), 2),
     Attack("Fetch, 9,900 partitions", _kafka(1, 12, _polled({WIDE_TOPIC: 9_900})), 2),
     Attack("Produce, bombs of zstd to a topic of gzip", bombs, 2),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gnomon.runtime.collector import short_collections
+from gnomon.runtime.collector import THRESHOLDS, short_collections
 
 MANY = 50_000
 
@@ -95,8 +95,9 @@ def test_all_objects_are_examined_only_after_the_process_has_doubled() -> None: 
 
 
 def test_the_end_of_the_block_restores_the_collector() -> None:
-    before = list(gc.callbacks)
+    before = list(gc.callbacks), gc.get_threshold()
     with short_collections():
-        assert gc.callbacks != before
-    assert gc.callbacks == before
+        assert gc.callbacks != before[0]
+        assert gc.get_threshold() == THRESHOLDS
+    assert (gc.callbacks, gc.get_threshold()) == before
     assert gc.get_freeze_count() == 0

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
-from gnomon.runtime.loop.paced import PAUSE_SECONDS, paced
+from gnomon.runtime.loop.paced import PAUSE_SECONDS, PacedTasks, paced
 
 
 class Pauses:
@@ -43,3 +44,33 @@ def test_a_loop_pauses_once_the_weights_of_a_turn_reach_its_bound_and_not_after_
 
     trio.run(main)
     assert clock.seen == expected
+
+
+class Turns:
+    """A clock that begins another turn with each sleep, when nothing else runs."""
+
+    def __init__(self) -> None:
+        self.started: list[set[int]] = [set()]
+
+    async def sleep(self, seconds: float) -> None:
+        await wait_all_tasks_blocked()
+        self.started.append(set())
+
+
+def test_many_tasks_start_in_their_order_and_few_in_a_turn() -> None:
+    clock = Turns()
+
+    async def work(number: int) -> None:
+        clock.started[-1].add(number)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            tasks = PacedTasks(nursery, 3, cast("Any", clock))
+            for number in range(7):
+                tasks.start_soon(work, number)
+            await wait_all_tasks_blocked(0.05)
+            assert clock.started == [{0, 1, 2}, {3, 4, 5}, {6}]
+            tasks.start_soon(work, 7)
+
+    trio.run(main)
+    assert clock.started[-1] == {6, 7}

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from gnomon.broker.kafka import fetch
-from gnomon.broker.kafka.long_poll import PARTITIONS_PER_TURN
+from gnomon.broker.kafka.long_poll import PARTITIONS_PER_TURN, LongPoll
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
@@ -89,6 +89,35 @@ def test_a_poll_is_answered_empty_at_its_deadline() -> None:  # invariant 2
     simulate_broker(scenario)
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_poll_opens_many_partitions_over_several_turns(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    long: list[LongPoll] = []
+
+    class Seen(LongPoll):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            long.append(self)
+
+    monkeypatch.setattr(fetch, "LongPoll", Seen)
+    monkeypatch.setattr(fetch, "ELEMENTS_AT_ONCE", 1_000)
+    count = fetch.OPENINGS_AT_ONCE + more
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("wide", partitions=count)
+        partitions = [FetchPartition(partition=index, partition_max_bytes=1 << 20) for index in range(count)]
+        wide = [FetchTopic(topic="wide", partitions=partitions)]
+        asked = FetchRequest(replica_id=-1, max_wait_ms=100, min_bytes=1, session_epoch=-1, topics=wide)
+        for _ in range(2):
+            (topic,) = (await client.ask(asked, 11)).responses
+            assert [(each.partition_index, each.error_code) for each in topic.partitions] == [
+                (index, 0) for index in range(count)
+            ]
+            assert len(long) == more, "only the first poll has to open them"
+
+    simulate_broker(scenario)
+
+
 def test_a_poll_is_answered_when_another_request_arrives_after_it() -> None:  # invariant 2
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1)
@@ -101,10 +130,12 @@ def test_a_poll_is_answered_when_another_request_arrives_after_it() -> None:  # 
     simulate_broker(scenario)
 
 
+@pytest.mark.parametrize("openings", [0, 100])
 def test_a_poll_cut_short_by_another_request_still_waits_for_its_partition_to_open(  # invariant 2
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, openings: int
 ) -> None:
     monkeypatch.setattr(fetch, "ELEMENTS_AT_ONCE", 10)  # a long request holds its connection: none comes after it
+    monkeypatch.setattr(fetch, "OPENINGS_AT_ONCE", openings)
 
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from gnomon.broker.kafka import produce
 from gnomon.runtime.metrics import COUNTERS
 from gnomon.runtime.settings.settings import BrokerSettings
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
@@ -198,6 +199,38 @@ def test_one_answer_holds_the_outcome_of_every_partition_in_its_place() -> None:
         request.topic_data[0].partition_data = [type(item)(index=index, records=_batch()) for index in (2, 7, 0)]
         answered = (await client.ask(request, 9)).responses[0].partition_responses
         assert [(one.index, one.error_code, one.base_offset) for one in answered] == [(2, 0, 0), (7, 3, -1), (0, 0, 0)]
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("bound", [("PARTITIONS_PER_TURN", 2), ("WEIGHT_BYTES", 1)])
+def test_a_long_request_is_appended_over_several_turns_and_later_requests_after_it(
+    monkeypatch: pytest.MonkeyPatch, bound: tuple[str, int]
+) -> None:
+    monkeypatch.setattr(produce, *bound)
+    count = 9
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t", count)
+        request = client.produce_request("t", None)
+        item = type(request.topic_data[0].partition_data[0])
+
+        def of(mark: bytes) -> list[Any]:
+            return [item(index=index, records=_batch(value=mark * (200 + index))) for index in range(count)]
+
+        sent = []
+        for mark in (b"a", b"b", b"c"):
+            request.topic_data[0].partition_data = of(mark)
+            sent.append(client.connection.send(request, 9))
+        for number, each in enumerate(sent):
+            outcomes = (await client.connection.wait(each)).responses[0].partition_responses
+            assert [(one.index, one.error_code, one.base_offset) for one in outcomes] == [
+                (index, 0, number) for index in range(count)
+            ]
+        for index in range(count):
+            stored = bytes((await client.fetch("t", 0, partition=index)).records)
+            assert [mark * (200 + index) in stored for mark in (b"a", b"b", b"c")] == [True] * 3
 
     simulate_broker(scenario)
 

@@ -92,8 +92,8 @@ class DispatcherMachine(RuleBasedStateMachine):
         while self.dispatcher.allowance.left > 0:
             wanted = self.dispatcher.wanted()
             if wanted is None:
-                nothing_due = self.units_per_turn == UNLIMITED or self.dispatcher.next_due() is None
-                self.idle = nothing_due and self.dispatcher.allowance.left > 0
+                due = self.dispatcher.next_due()
+                self.idle = (due is None or due > self.now) and self.dispatcher.allowance.left > 0
                 return
             left = self.dispatcher.allowance.left
             at = bisect_right(self.bases, wanted) - 1
