@@ -140,11 +140,14 @@ class AddQueue:
         self._environment.submit(_nothing, lambda _result, error: done(error))
 
     def probe(self) -> None:
-        """Checks whether there is space again, for a read-only store that gets no adds meanwhile."""
-        if self.read_only is not None:
-            self.behind(self._probed)
+        """Checks whether there is space again, for a read-only store that gets no adds meanwhile.
 
-    def _probed(self, error: WorldError | None) -> None:
+        Promises that were queued when the disk was full become durable with that.
+        """
+        if self.read_only is not None:
+            self.after(_nothing, self._probed)
+
+    def _probed(self, _result: None, error: WorldError | None) -> None:
         if error is None:
             self.read_only = None
 

@@ -150,6 +150,8 @@ class EntryStore:
             altered = EntryAltered(ledger, entry)
             adds.behind(lambda error: done(entry, error or altered))
             return
+        if session > state.promised:
+            self._promise(ledger, session, state)
         if last_add_confirmed > state.confirmed:
             state.confirm(session, last_add_confirmed)
         adds.waiting.append(((_pack_key(ledger, entry), value), entry, done))
@@ -176,15 +178,10 @@ class EntryStore:
             return BookieLeaving()
         if state.hidden is not None:
             return StoreReadOnly(f"ledger {ledger} takes no entries here: {state.hidden}")
-        full = self.adds.refusal()
-        if full is not None:
-            return full
-        if session > state.promised:
-            # Queued before the add, so that the operation that takes the add also takes the promise.
-            self._promise(ledger, session, state)
-        return None
+        return self.adds.refusal()
 
     def _promise(self, ledger: LedgerId, session: SessionId, state: StoredLedger) -> None:
+        """Promises before an add is queued, so that the operation that takes the add also takes the promise."""
         state.promised = session
         self.adds.promise(ledger, session)
 
@@ -227,6 +224,8 @@ class EntryStore:
         if refusal is not None:
             self._refuse(refusal, done)
             return
+        if session > state.promised:
+            self._promise(ledger, session, state)
 
         def stored(problem: StoreError | None, error: StoreError | None) -> None:
             if error is None and problem is None:
@@ -276,6 +275,8 @@ class EntryStore:
             refusal = self._refusal(ledger, session, state)
             if refusal is not None:
                 raise refusal
+            if session > state.promised:
+                self._promise(ledger, session, state)
             bound = removal.last_bound(bounds)
             if bound[0] > state.bound[0]:
                 state.bound = bound

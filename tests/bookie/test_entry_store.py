@@ -100,8 +100,9 @@ def test_an_add_implies_a_promise_in_the_same_commit(manual: Any, clock: Any, ma
     reopened.environment.close()
 
 
-def test_a_promise_of_a_failed_commit_is_stored_with_the_next_add(
-    manual: Any, clock: Any, make_environment: Any
+@pytest.mark.parametrize("following", ["add", "check for space"])
+def test_a_promise_of_a_failed_commit_is_stored_with_the_next_add_or_check_for_space(
+    following: str, manual: Any, clock: Any, make_environment: Any
 ) -> None:
     store = EntryStore(manual, clock)
     manual.fault = DiskFull("no room")
@@ -110,7 +111,10 @@ def test_a_promise_of_a_failed_commit_is_stored_with_the_next_add(
     assert isinstance(fenced[0][1], DiskFull)
     manual.fault = None
     clock.now += 10
-    add(store, 0, session=4)
+    if following == "add":
+        add(store, 0, session=4)
+    else:
+        store.adds.probe()
     manual.flush()
     manual.crash()
     reopened = make_environment(manual.path, automatic=False)

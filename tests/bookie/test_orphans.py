@@ -94,6 +94,8 @@ def test_excluded_copies_are_refused_also_if_the_last_session_has_several_fragme
     trio.run(main)
     if restarted:
         store = EntryStore(manual, clock)
+    put_copy(store, 15, 1, 3)
+    assert store.promised(LEDGER) == 2, "a refused copy promises nothing"
     late, below = put_copy(store, 15, 1, 2), put_copy(store, 9, 1, 2)
     manual.flush()
     assert [type(answer[0]) for answer in (late, below)] == [Fenced, type(None)]

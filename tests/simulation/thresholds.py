@@ -17,6 +17,7 @@ from gnomon.bookie.storage import removal
 from gnomon.broker import state_logs
 from gnomon.broker.coordination import hosted_machine
 from gnomon.broker.groups import expiry, group_shard
+from gnomon.broker.in_use import partitions_in_use
 from gnomon.broker.kafka import fetch, long_poll, produce
 from gnomon.broker.kafka.connections import request_handling
 from gnomon.broker.partition import log, recoding, trim
@@ -72,6 +73,9 @@ THRESHOLDS = tuple(
         (service, "PART_BYTES", (1, 200)),
         (state, "HISTORY_BYTES", (1_000, 20_000)),
         (claim, "LOOK_ENTRIES_MAX", (0, 3)),
+        (fetch, "OPENINGS_AT_ONCE", (0, 1)),
+        (produce, "WEIGHT_BYTES", (1, 100)),
+        (partitions_in_use, "TASKS_PER_TURN", (1, 2)),
     )
 )
 
