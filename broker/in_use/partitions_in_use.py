@@ -37,7 +37,7 @@ from gnomon.runtime.loop.paced import PacedTasks
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.world import Clock
 
-TASKS_PER_TURN = 20
+TASKS_PER_TURN = 10
 
 
 class InUse(NamedTuple):
