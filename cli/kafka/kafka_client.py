@@ -6,12 +6,14 @@ opened first, with a request for the supported APIs (ApiVersions): if that fails
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import socket
 import struct
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from importlib import metadata
 from typing import Any, TypeVar
 
 import click
@@ -35,6 +37,8 @@ CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 15.0
 TOLD_SECONDS = 2.0
 """Seconds after which a line says that the command waits for a broker."""
+_DELETE_RECORDS_KEEPS_ITS_LIST = (2, 16)
+"""The first version of confluent-kafka whose `delete_records` does not release its argument once too often."""
 # A future that is never answered would hang the command.
 FUTURE_SECONDS = ANSWER_SECONDS + 5
 
@@ -245,3 +249,13 @@ def offsets_at(admin: AdminClient, topic: str, partitions: list[int], position: 
         return found
     ends = offsets(admin, topic, partitions, LATEST)
     return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+
+
+def delete_before(admin: AdminClient, before: list[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
+    """Deletes the records of each partition before the offset that it is given with."""
+    major, minor = metadata.version("confluent-kafka").split(".")[:2]
+    if (int(major), int(minor)) < _DELETE_RECORDS_KEEPS_ITS_LIST:
+        # Otherwise the list is freed while it is in use (confluent-kafka-python's pull request 2328).
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(before))
+    futures: dict[TopicPartition, Future[Any]] = admin.delete_records(before, request_timeout=ANSWER_SECONDS)
+    return futures

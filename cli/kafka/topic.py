@@ -27,6 +27,7 @@ from gnomon.cli.kafka.kafka_client import (
     answer,
     check_not_internal,
     connect,
+    delete_before,
     describe_topic,
     offsets,
     offsets_at,
@@ -276,8 +277,7 @@ def truncate(name: str, bootstrap: str) -> None:
     admin = connect(bootstrap)
     partitions = partitions_of(admin, name, (), ())
     _check_no_shadow(admin, name, "truncate")
-    ends = [TopicPartition(name, partition, OFFSET_END) for partition in partitions]
-    futures = admin.delete_records(ends, request_timeout=ANSWER_SECONDS)
+    futures = delete_before(admin, [TopicPartition(name, partition, OFFSET_END) for partition in partitions])
     finish(
         Attempt(
             f"truncate partition {at.partition} of topic {name!r}",
@@ -331,7 +331,7 @@ def delete_records(
                 Exit.CONFLICT,
             )
     chosen = [TopicPartition(name, partition, after[partition]) for partition in partitions]
-    futures = {} if dry_run else admin.delete_records(chosen, request_timeout=ANSWER_SECONDS)
+    futures = {} if dry_run else delete_before(admin, chosen)
     for at in chosen:
         with results:
             start = max(first[at.partition], at.offset)
