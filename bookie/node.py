@@ -218,7 +218,7 @@ async def _serve(
 ) -> None:
     environment, disk, age = on.environment, on.revision, on.age
     store = EntryStore(environment, world.clock, may_have_lost=on.copy)
-    store.owned(*owned)
+    store.ledgers.owned(*owned)
     async with open_tasks() as tasks:
         tasks.start_soon(store.run)
         interval_seconds = settings.garbage_interval_seconds

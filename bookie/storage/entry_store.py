@@ -6,9 +6,9 @@
    or no later than the add that made it.
 3. A copy whose session is below the reader's minimum reads as absent. A copy from another bookie (`put_copies`) keeps
    the session that wrote it, and never replaces a copy of a higher session.
-4. The promise of a deleted ledger stays until the metadata has confirmed the deletion: `owned` gets the list of the
-   ledgers that exist. From then on the store refuses every session of an older ledger that is not in the list. So no
-   add to a deleted ledger is acknowledged, even if its writer was paused for a long time.
+4. The promise of a deleted ledger stays until the metadata has confirmed the deletion: `StoredLedgers.owned` gets the
+   list of the ledgers that exist. From then on the store refuses every session of an older ledger that is not in the
+   list. So no add to a deleted ledger is acknowledged, even if its writer was paused for a long time.
 5. A store that may have lost synced entries of a ledger never answers `NoSuchEntry` about it.
 6. When the disk is full, the store refuses adds (`read_only` gives the reason). Once a second it accepts one, to check
    whether there is space again. After a failed write nothing is written any more, and `run` raises DiskFailed to stop
@@ -28,11 +28,9 @@ The hot path is `add`: it queues the entry, and one operation writes the entries
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
-
-import trio
 
 from gnomon.bookie.bookie import Added, Confirmed, FenceResult, StoreError
 from gnomon.bookie.entry import HEADER_BYTES, decode_entry
@@ -45,7 +43,7 @@ from gnomon.bookie.errors import (
     LedgerError,
     NoSuchEntry,
 )
-from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, SessionId
+from gnomon.bookie.ids import ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, SessionId
 from gnomon.bookie.storage import removal
 from gnomon.bookie.storage.add_queue import AddQueue
 from gnomon.bookie.storage.checked_pages import CheckedPages
@@ -54,7 +52,7 @@ from gnomon.bookie.storage.older_copy import OlderCopy
 from gnomon.bookie.storage.received_copies import put_copies
 from gnomon.bookie.storage.store_view import StoreView, end_of
 from gnomon.bookie.storage.stored_ledger import StoredLedger
-from gnomon.metadata.client import Revision
+from gnomon.bookie.storage.stored_ledgers import StoredLedgers
 from gnomon.runtime.disk.page_tree import DamagedKeys
 from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.world import Clock, Environment, Freeing, StoreReadOnly
@@ -63,8 +61,6 @@ ENTRIES: Final = "entries"
 STATES: Final = "ledgers"
 DATABASES: Final = (ENTRIES, STATES)
 """The named databases that the store's environment must be opened with."""
-LEDGERS_PER_TURN: Final = 500
-"""Listing ledgers yields to other tasks after this many: finding one takes some 3 us."""
 
 _pack_key = removal.ENTRY_KEY.pack
 
@@ -90,12 +86,10 @@ class EntryStore:
         self._entries: Any = environment.databases[ENTRIES]
         self._states: Any = environment.databases[STATES]
         self._may_have_lost = may_have_lost
-        self._ledgers: dict[LedgerId, StoredLedger] = {}
-        self._owned: Collection[LedgerId] = ()
-        self._owned_as_of = Revision(0)
         self._leaving = False
         self.damaged = DamagedEntries()
         self.pages = CheckedPages(environment, ENTRIES, STATES)
+        self.ledgers = StoredLedgers(environment, self._entries, self._states, self.pages)
         self.adds = AddQueue(environment, self._entries, self._states, clock, on_group)
         """Adds and promises on their way to disk."""
 
@@ -137,9 +131,9 @@ class EntryStore:
         Errors passed to `done`: Fenced, BookieLeaving, EntryAltered, DiskFull, DiskFailed. An existing entry that is
         not confirmed is replaced.
         """
-        state = self._ledgers.get(ledger)
+        state = self.ledgers.known.get(ledger)
         if state is None:
-            state = self._load(ledger)
+            state = self.ledgers.get(ledger)
         adds = self.adds
         if session != state.promised or adds.read_only is not None or self._leaving or state.hidden is not None:
             refusal = self._refusal(ledger, session, state)
@@ -208,7 +202,7 @@ class EntryStore:
         Errors passed to `done`: Fenced (also if a copy of a higher session is here, or a later session's bounds exclude
         one; nothing was stored then), DigestMismatch, BookieLeaving, DiskFull, DiskFailed.
         """
-        state = self._state(ledger)
+        state = self.ledgers.get(ledger)
         refusal: StoreError | None = None
         written_by: list[SessionId] = []
         try:
@@ -268,7 +262,7 @@ class EntryStore:
             Fenced: by a later session, also during the removal; the later session searches again.
             BookieLeaving, DiskFull, DiskFailed: as from an add.
         """
-        state = self._state(ledger)
+        state = self.ledgers.get(ledger)
         entries, states = self._entries, self._states
         position: EntryId | None = FIRST_ENTRY
         while position is not None:
@@ -294,7 +288,7 @@ class EntryStore:
 
     def promised(self, ledger: LedgerId) -> SessionId:
         """The session below which adds are refused; SESSION_MAX for a deleted ledger."""
-        return self._state(ledger).promised
+        return self.ledgers.get(ledger).promised
 
     def fence(
         self, ledger: LedgerId, session: SessionId, done: Callable[[FenceResult | None, StoreError | None], None]
@@ -303,7 +297,7 @@ class EntryStore:
 
         Fencing again with the same session is allowed. Errors passed to `done`: Fenced, DiskFull, DiskFailed.
         """
-        state = self._state(ledger)
+        state = self.ledgers.get(ledger)
         if session < state.promised:
             self._refuse(Fenced(ledger, session, state.promised), done)
             return
@@ -322,25 +316,6 @@ class EntryStore:
         last, sound = end_of(transaction, self._entries, ledger)
         return FenceResult(last, NO_ENTRY if sound is None else sound.last_add_confirmed)
 
-    def _state(self, ledger: LedgerId) -> StoredLedger:
-        return self._ledgers.get(ledger) or self._load(ledger)
-
-    def _load(self, ledger: LedgerId) -> StoredLedger:
-        with self._environment.read() as transaction:
-            hidden = None if self.pages.sound else self.pages.check_ledger(transaction, ledger)
-            promised = removal.read_number(transaction, self._states, removal.PROMISED, ledger)
-            kept_from = removal.read_number(transaction, self._states, removal.GOING, ledger)
-            bound = removal.read_bound(transaction, self._states, ledger)
-            _, sound = end_of(transaction, self._entries, ledger)
-            confirmed = Confirmed(NO_ENTRY, ANY_SESSION)
-            if sound is not None:
-                confirmed = Confirmed(sound.last_add_confirmed, sound.session)
-        if kept_from == ENTRY_MAX or self._is_gone(ledger):
-            promised = SESSION_MAX  # ENTRY_MAX: the node stopped during the deletion of the ledger
-        state = StoredLedger(SessionId(promised), EntryId(kept_from), confirmed, bound, hidden)
-        self._ledgers[ledger] = state
-        return state
-
     # --- reading ---
 
     def view(self) -> StoreView:
@@ -349,7 +324,7 @@ class EntryStore:
 
     def why_absent(self, ledger: LedgerId, entry: EntryId) -> LedgerError:
         """The error for an entry that a view does not have."""
-        state = self._state(ledger)
+        state = self.ledgers.get(ledger)
         if entry < state.kept_from:
             return EntryShrunk(ledger, entry, state.kept_from)
         if state.hidden is not None:
@@ -361,32 +336,19 @@ class EntryStore:
 
     def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
         """The highest last add confirmed that any add or `confirm` carried here."""
-        return self._state(ledger).last_add_confirmed
+        return self.ledgers.get(ledger).last_add_confirmed
 
     def confirm(self, ledger: LedgerId, session: SessionId, last_add_confirmed: EntryId) -> None:
         """Stores an explicit last add confirmed, from a writer with nothing to add; kept in memory only."""
-        state = self._state(ledger)
+        state = self.ledgers.get(ledger)
         if last_add_confirmed > state.confirmed:
             state.confirm(session, last_add_confirmed)
 
     async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> Confirmed:
         """Waits until the last add confirmed here is at least `entry`, and returns it."""
-        return await self._state(ledger).wait_for_lac(entry)
+        return await self.ledgers.get(ledger).wait_for_lac(entry)
 
     # --- removing ---
-
-    def owned(self, ledgers: Collection[LedgerId], as_of: Revision) -> None:
-        """Reports that these were all ledgers at this revision of the metadata: other ledgers up to it are deleted.
-
-        Their states leave the memory. Otherwise each question about a deleted ledger would keep a state for ever.
-        """
-        self._owned, self._owned_as_of = ledgers, as_of
-        for ledger in [each for each in self._ledgers.keys() - ledgers if self._is_gone(each)]:
-            if self._ledgers[ledger].kept_from != ENTRY_MAX:  # otherwise `remove` has not finished
-                del self._ledgers[ledger]
-
-    def _is_gone(self, ledger: LedgerId) -> bool:
-        return ledger <= self._owned_as_of and ledger not in self._owned
 
     async def shrink(self, ledger: LedgerId, end: EntryId) -> None:
         """Deletes the entries below `end`: unreadable when it returns, removed by `remove`.
@@ -396,7 +358,7 @@ class EntryStore:
         Raises:
             DiskFull, DiskFailed: as from a commit.
         """
-        state = self._state(ledger)
+        state = self.ledgers.get(ledger)
         if end <= state.kept_from and not self._has_below(ledger, end):
             return
         self._check_removals()
@@ -422,7 +384,7 @@ class EntryStore:
         Raises:
             DiskFull, DiskFailed: as from a commit.
         """
-        self._state(ledger).promised = SESSION_MAX
+        self.ledgers.get(ledger).promised = SESSION_MAX
         self.damaged.forget(ledger)
         await self.shrink(ledger, ENTRY_MAX)
 
@@ -433,7 +395,7 @@ class EntryStore:
             DiskFull, DiskFailed: as from a commit; a later call removes the rest, also after a restart.
         """
         self._check_removals()
-        entries, states, forget = self._entries, self._states, self._is_gone(ledger)
+        entries, states, forget = self._entries, self._states, self.ledgers.is_gone(ledger)
         removed = 0
         while True:
             count = await self._environment.commit(
@@ -444,30 +406,8 @@ class EntryStore:
                 Freeing(lambda transaction: removal.remove_mark(transaction, entries, states, ledger, forget))
             ):
                 break
-        state = self._ledgers.get(ledger)
-        if state is not None and state.kept_from == ENTRY_MAX:
-            del self._ledgers[ledger]
+        self.ledgers.removed(ledger)
         return removed
-
-    def given_up(self) -> list[LedgerId]:
-        """Ledgers with deleted entries that are still to be removed."""
-        with self._environment.read() as transaction:
-            return [ledger for ledger, _end in removal.marked_ranges(transaction, self._states)]
-
-    def some_ledgers(self, first: LedgerId) -> list[LedgerId]:
-        """Up to LEDGERS_PER_TURN ledgers with stored data from `first` on, in order."""
-        with self._environment.read() as transaction:
-            return removal.stored_ledgers(transaction, self._entries, self._states, first, LEDGERS_PER_TURN)
-
-    async def ledgers(self) -> list[LedgerId]:
-        """Every ledger with stored data, in order; adds run while a long list is built."""
-        found: list[LedgerId] = []
-        while True:
-            some = self.some_ledgers(LedgerId(found[-1] + 1) if found else LedgerId(0))
-            found += some
-            if len(some) < LEDGERS_PER_TURN:
-                return found
-            await trio.lowlevel.checkpoint()
 
     def file_bytes(self) -> int:
         """Size of the data file on disk."""

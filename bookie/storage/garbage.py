@@ -88,11 +88,11 @@ class GarbageCollector:
             DiskFull, DiskFailed: as from a commit; the next collection continues.
         """
         async with self._collecting:
-            stored = await self._store.ledgers()
+            stored = await self._store.ledgers.all()
             found = await self._metadata.range(LEDGERS)
             await self._trust.check(found.revision)
             owned = {LedgerId(item.create_revision): item for item in found.items}
-            self._store.owned(owned.keys(), found.revision)
+            self._store.ledgers.owned(owned.keys(), found.revision)
             await self._report_damaged(owned)
             dropped = [ledger for ledger in stored if ledger not in owned]
             for ledger in dropped:
@@ -104,7 +104,7 @@ class GarbageCollector:
                     await self._shrink(ledger, owned[ledger])
             self._seen = {ledger: self._seen[ledger] for ledger in stored if ledger in self._seen and ledger in owned}
             entries = 0
-            for ledger in self._store.given_up():
+            for ledger in self._store.ledgers.given_up():
                 entries += await self._store.remove(ledger)
             self.total = Collected(self.total.ledgers + len(dropped), self.total.entries + entries)
             return Collected(len(dropped), entries)

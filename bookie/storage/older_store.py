@@ -14,8 +14,9 @@ from gnomon.bookie.ids import ENTRY_MAX, BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.record import LEDGERS, LedgerRecord, decode_record
 from gnomon.bookie.registration import COOKIES, OLDER, REPAIRED
 from gnomon.bookie.storage import removal
-from gnomon.bookie.storage.entry_store import ENTRIES, LEDGERS_PER_TURN, STATES
+from gnomon.bookie.storage.entry_store import ENTRIES, STATES
 from gnomon.bookie.storage.older_copy import OlderCopy, has_orphans, promise_again, remove_unproved
+from gnomon.bookie.storage.stored_ledgers import LEDGERS_PER_TURN
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, MetadataError, Put, Revision
 from gnomon.metadata.follower import RETRY_SECONDS
 from gnomon.runtime.world import Clock, Environment, Freeing

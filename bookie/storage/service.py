@@ -192,7 +192,7 @@ class BookieService:
 
     def _some_ledgers(self, call: Call) -> None:
         (first,) = _numbers(call, 1)
-        call.reply(self._store.some_ledgers(LedgerId(first)))
+        call.reply(self._store.ledgers.some(LedgerId(first)))
 
     def _wait_for_lac(self, call: Call) -> None:
         ledger, entry = _numbers(call, 2)

@@ -37,7 +37,7 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
                 checks.append(Check("ledger", CheckStatus.FAIL, text, RESTORE))
         what = f"{entries} entries read" if deep else "opened; --deep reads their entries"
         known = {LedgerId(stored.create_revision) for stored in found}
-        foreign = [ledger for ledger in await stores.store.ledgers() if ledger not in known]
+        foreign = [ledger for ledger in await stores.store.ledgers.all() if ledger not in known]
         if foreign:
             checks.append(foreign_check(len(foreign), foreign[0], "here"))
         return [Check("ledgers", CheckStatus.OK, f"{len(found)} ledgers, {what}"), *checks]

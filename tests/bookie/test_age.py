@@ -162,7 +162,7 @@ def test_metadata_that_is_older_than_the_bookie_has_seen_is_refused_and_nothing_
         collector = GarbageCollector(store, metadata, age, clock, interval_seconds=60)
         with pytest.raises(OlderMetadata, match="put the newest copy back"):
             await collector.collect()
-        assert await store.ledgers() == [ledger.id]
+        assert await store.ledgers.all() == [ledger.id]
         with pytest.raises(ForeignDisk, match="older copy"):
             await started(metadata, environment)
         age = StoreAge(metadata, environment, NAME, member.disk)
@@ -190,7 +190,7 @@ def test_nothing_is_removed_on_the_word_of_metadata_that_does_not_list_the_booki
         collector = GarbageCollector(store, metadata, age, clock, interval_seconds=60)
         with pytest.raises(OlderMetadata, match="does not list"):
             await collector.collect()
-        assert await store.ledgers() == [ledger.id]
+        assert await store.ledgers.all() == [ledger.id]
         metadata.keys[COOKIES + NAME] = cookie
         assert (await collector.collect()).ledgers == 1
 

@@ -212,11 +212,11 @@ def test_a_removal_runs_in_chunks_and_continues_after_a_crash(manual: Any, clock
     store = EntryStore(reopened, clock)
     with reopened.environment.begin(db=reopened.databases[ENTRIES]) as transaction:
         assert transaction.stat()["entries"] == 1_501
-    assert store.given_up() == [LEDGER]
+    assert store.ledgers.given_up() == [LEDGER]
     with pytest.raises(EntryShrunk, match="first entry is now 2200"):
         read(store, 0)
     assert trio.run(store.remove, LEDGER) == 1_200
-    assert store.given_up() == []
+    assert store.ledgers.given_up() == []
     assert read(store, 2_200) == b"x"
     reopened.environment.close()
 
@@ -235,11 +235,11 @@ def test_a_deleted_ledger_refuses_adds_of_late_writers_and_leaves_no_entries(env
         slept = add(EntryStore(environment, clock), 1)
         await trio.testing.wait_all_tasks_blocked()
         assert isinstance(slept[0][1], Fenced)
-        store.owned({LedgerId(6)}, Revision(6))
+        store.ledgers.owned({LedgerId(6)}, Revision(6))
         await store.delete(LEDGER)
         await store.remove(LEDGER)
-        assert await store.ledgers() == [6]
-        assert store.given_up() == []
+        assert await store.ledgers.all() == [6]
+        assert store.ledgers.given_up() == []
         slept, new = add(store, 1), add(store, 0, ledger=LedgerId(7))
         await trio.testing.wait_all_tasks_blocked()
         assert isinstance(slept[0][1], Fenced)
@@ -283,9 +283,9 @@ def test_listing_many_ledgers_yields_to_other_tasks(
         for ledger in promised:
             fence(store, 2, ledger=LedgerId(ledger))
         await store.leave()
-        monkeypatch.setattr("gnomon.bookie.storage.entry_store.LEDGERS_PER_TURN", 5)
-        assert await store.ledgers() == sorted({*written, *promised})
-        assert await turns_during(store.ledgers()) >= 8
+        monkeypatch.setattr("gnomon.bookie.storage.stored_ledgers.LEDGERS_PER_TURN", 5)
+        assert await store.ledgers.all() == sorted({*written, *promised})
+        assert await turns_during(store.ledgers.all()) >= 8
 
     trio.run(main)
 

@@ -89,7 +89,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.pending.clear()
 
     def _promised_on_disk(self, ledger: int) -> int:
-        return self.store._load(LedgerId(ledger)).promised
+        return self.store.ledgers._load(LedgerId(ledger)).promised
 
     @rule(minimum=st.integers(0, 4))
     def read_everything(self, minimum: int) -> None:

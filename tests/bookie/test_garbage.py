@@ -43,7 +43,7 @@ def test_entries_of_deleted_ledgers_and_shrunk_entries_are_removed(run: Run) -> 
         await ledgers[1].shrink(EntryId(3))
         await delete_ledgers(house.metadata, [house.metadata.keys[ledger_key("a")]])
         assert await collector.collect() == (1, 7)
-        assert await house.store.ledgers() == [ledgers[1].id, ledgers[2].id]
+        assert await house.store.ledgers.all() == [ledgers[1].id, ledgers[2].id]
         assert await ledgers[1].read(EntryId(3), EntryId(3)) == [b"payload"]
         assert await collector.collect() == (0, 0)
         assert collector.total == (1, 7)
@@ -78,7 +78,7 @@ def test_a_collection_forgets_deleted_ledgers_that_peers_have_asked_for(run: Run
         await collector.collect()
         house.store.confirm(ledgers[0].id, ledgers[0].session, EntryId(0))  # a late one
         await collector.collect()
-        assert list(house.store._ledgers) == [ledgers[1].id]
+        assert list(house.store.ledgers.known) == [ledgers[1].id]
 
     run(scenario)
 
@@ -113,7 +113,7 @@ def test_a_crash_between_the_metadata_change_and_the_removal_is_harmless(run: Ru
         with pytest.raises(Exception, match="shrunk away"), after.store.view() as view:
             view.get(ledger.id, EntryId(1))
         await collector_of(after).collect()
-        assert (await after.store.ledgers(), after.store.given_up()) == ([], [])
+        assert (await after.store.ledgers.all(), after.store.ledgers.given_up()) == ([], [])
         with pytest.raises(NoSuchEntry), after.store.view() as view:
             view.get(ledger.id, EntryId(0))
         reopened.environment.close()
@@ -214,7 +214,7 @@ def test_adds_continue_while_a_large_ledger_is_removed(run: Run) -> None:
         added = 0
         async with trio.open_nursery() as nursery:
             nursery.start_soon(collector_of(house).collect)
-            while large.id in await house.store.ledgers():
+            while large.id in await house.store.ledgers.all():
                 await live.add([b"y"])
                 added += 1
         assert added >= 10, f"only {added} adds got in between 20 chunks"

@@ -17,7 +17,7 @@ from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers.copies import batches
 from gnomon.bookie.protocol import ADDS_MAX, HEADS
 from gnomon.bookie.remote import ASKED_AT_ONCE, GATHERED_BYTES_MAX, RemoteBookie
-from gnomon.bookie.storage import entry_store
+from gnomon.bookie.storage import stored_ledgers
 from gnomon.bookie.storage.session_bound import SessionBound
 from gnomon.metadata.client import Revision
 from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call
@@ -114,7 +114,7 @@ def test_the_first_add_is_sent_at_once_and_the_small_ones_after_it_in_one_call()
 
 def test_all_ledgers_of_a_bookie_are_listed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(peer: Peer) -> None:
-        monkeypatch.setattr(entry_store, "LEDGERS_PER_TURN", 3)
+        monkeypatch.setattr(stored_ledgers, "LEDGERS_PER_TURN", 3)
         assert await peer.bookie.ledgers() == []
         for number in range(7):
             peer.add(FIRST + 2 * number, 0)

@@ -77,7 +77,7 @@ class StoreOnDuty:
 
     def explicit_lac(self, ledger: LedgerId, session: SessionId) -> EntryId:
         """The last add confirmed in the store's memory, if a session up to this one said it; NO_ENTRY otherwise."""
-        known = self.store._ledgers.get(ledger)
+        known = self.store.ledgers.known.get(ledger)
         return known.confirmed if known is not None and known.confirmed_in <= session else NO_ENTRY
 
 

@@ -30,7 +30,7 @@ def audit_store(on_duty: StoreOnDuty, facts: Facts) -> Iterator[StateFinding]:
     for where in EMPTY:
         if held[where]:
             yield StateFinding(f"{name}: {where}", f"{where} of {name} holds {held[where]} items")
-    for ledger in sorted({*on_duty.store._ledgers, *on_duty.garbage._seen} - facts.ledgers.keys()):
+    for ledger in sorted({*on_duty.store.ledgers.known, *on_duty.garbage._seen} - facts.ledgers.keys()):
         text = f"{name} has ledger {ledger} in its memory, which does not exist"
         yield StateFinding(f"{name}: memory of ledger {ledger}", text)
 

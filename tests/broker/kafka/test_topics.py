@@ -117,7 +117,7 @@ def test_topics_are_deleted_by_name_and_by_id_with_all_their_records() -> None:
         await client.create_topic("a")
         assert (await client.produce("a", batch)).base_offset == 0
         await broker.simulation.sleep(60)
-        assert len(await broker.serving.store.ledgers()) == 1
+        assert len(await broker.serving.store.ledgers.all()) == 1
 
     simulate_broker(scenario)
 

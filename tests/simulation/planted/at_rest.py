@@ -19,6 +19,7 @@ from gnomon.bookie.repair import repair
 from gnomon.bookie.repair.auditor import AuditSettings
 from gnomon.bookie.storage import removal
 from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.bookie.storage.stored_ledgers import StoredLedgers
 from gnomon.broker.kafka.connections.request_memory import RequestMemory
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.topics import topic_admin
@@ -66,14 +67,12 @@ def promise_stays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(removal, "remove_mark", remembered)
 
 
-@audited(
-    "a bookie remembers deleted ledgers that peers ask for", breaks="bookie.storage.entry_store, owned", quick=True
-)
+@audited("a bookie remembers deleted ledgers that peers ask for", breaks="bookie.storage.stored_ledgers 1", quick=True)
 def deleted_ledgers_remembered(patch: pytest.MonkeyPatch) -> None:
-    def owned(store: Any, ledgers: Any, as_of: Any) -> None:
-        store._owned, store._owned_as_of = ledgers, as_of
+    def owned(stored: Any, ledgers: Any, as_of: Any) -> None:
+        stored._owned, stored._owned_as_of = ledgers, as_of
 
-    patch.setattr(EntryStore, "owned", owned)
+    patch.setattr(StoredLedgers, "owned", owned)
 
 
 @audited("a topic's segments of positions stay", breaks="log.topic, keys of a topic", scenario=QUOTAS_SCENARIO)
@@ -149,7 +148,7 @@ def shrunk_entries_stay(patch: pytest.MonkeyPatch) -> None:
     quick=True,
 )
 def marked_ledgers_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(EntryStore, "given_up", lambda store: [])
+    patch.setattr(StoredLedgers, "given_up", lambda stored: [])
 
 
 # --- copies at rest ---

@@ -29,6 +29,7 @@ from gnomon.bookie.storage import entry_store, older_store, removal, service
 from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.bookie.storage.store_view import StoreView
 from gnomon.bookie.storage.stored_ledger import StoredLedger
+from gnomon.bookie.storage.stored_ledgers import StoredLedgers
 from gnomon.metadata.client import Compare, KeyField, LeaseNotFound, MetadataUnavailable, Put, Revision
 from gnomon.metadata.presence import Presence
 from gnomon.metadata.remote import RemoteWatcher
@@ -223,7 +224,7 @@ def search_cut_short(patch: pytest.MonkeyPatch) -> None:
 def promises_go_with_the_ledger(patch: pytest.MonkeyPatch) -> None:
     remove_mark = removal.remove_mark
     patch.setattr(removal, "remove_mark", lambda *args: remove_mark(*args[:4], True))
-    patch.setattr(EntryStore, "owned", lambda store, ledgers, as_of: None)
+    patch.setattr(StoredLedgers, "owned", lambda stored, ledgers, as_of: None)
 
 
 @planted("digests are not checked", breaks="bookie.entry 1")
