@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 
 from gnomon.bookie.errors import LedgerFenced
 from gnomon.broker import state_logs
-from gnomon.broker.broker import Broker
 from gnomon.broker.coordination.state_log import LogUnavailable, NotLogLeader
 from gnomon.broker.coordination.state_machine import StoredRecord
 from gnomon.broker.partition.partition import Partition
@@ -17,12 +19,13 @@ from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch
 
 
-async def _partition(node: Broker) -> Partition:
-    return node.partitions.use(await node.offsets_topic.made(), 0)
-
-
-def _log(node: Broker, partition: Partition, nursery: trio.Nursery) -> PartitionStateLog:
-    return PartitionStateLog(partition, node.timers._clock, node.timers, nursery, node.log)
+@asynccontextmanager
+async def _log_of(broker: EmbeddedBroker) -> AsyncIterator[tuple[PartitionStateLog, Partition]]:
+    """The log of the first partition of the topic of offsets, and that partition."""
+    node = broker.serving.broker
+    partition = node.partitions.use(await node.offsets_topic.made(), 0)
+    async with trio.open_nursery() as nursery:
+        yield PartitionStateLog(partition, node.timers._clock, node.timers, nursery, node.log), partition
 
 
 class _Waiting:
@@ -43,9 +46,7 @@ class _Waiting:
 
 def test_reading_a_long_log_yields_to_other_tasks() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
-        node = broker.serving.broker
-        async with trio.open_nursery() as nursery:
-            log = _log(node, await _partition(node), nursery)
+        async with _log_of(broker) as (log, _), trio.open_nursery() as nursery:
             assert [stored async for stored in log.read_all()] == []
             written = _Waiting()
             log.append([(b"k%d" % index, b"v") for index in range(1000)], written.done)
@@ -69,9 +70,7 @@ def test_reading_a_long_log_yields_to_other_tasks() -> None:
 
 def test_nothing_is_appended_to_a_log_that_was_not_read() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
-        node = broker.serving.broker
-        async with trio.open_nursery() as nursery:
-            log = _log(node, await _partition(node), nursery)
+        async with _log_of(broker) as (log, _):
             refused, confirmed = _Waiting(), list[bool]()
             log.append([(b"key", b"value")], refused.done)
             log.confirm(confirmed.append)
@@ -86,10 +85,7 @@ def test_reading_a_log_is_refused_once_another_broker_claims_it(monkeypatch: pyt
     monkeypatch.setattr(state_logs, "READ_BYTES", 1)
 
     async def scenario(broker: EmbeddedBroker) -> None:
-        node = broker.serving.broker
-        async with trio.open_nursery() as nursery:
-            partition = await _partition(node)
-            log = _log(node, partition, nursery)
+        async with _log_of(broker) as (log, partition):
             assert [stored async for stored in log.read_all()] == []
             first, second = _Waiting(), _Waiting()
             log.append([(b"first", b"v")], first.done)
@@ -108,10 +104,7 @@ def test_a_log_that_can_be_read_and_not_written_is_not_opened() -> None:
     """A machine of such a log would be given up with its first append, and be loaded again with the next request."""
 
     async def scenario(broker: EmbeddedBroker) -> None:
-        node = broker.serving.broker
-        async with trio.open_nursery() as nursery:
-            partition = await _partition(node)
-            log = _log(node, partition, nursery)
+        async with _log_of(broker) as (log, partition):
             assert [stored async for stored in log.read_all()] == []
             kept, lost = _Waiting(), _Waiting()
             log.append([(b"kept", b"v")], kept.done)
@@ -141,10 +134,7 @@ def test_a_record_is_read_with_the_producer_epoch_and_control_flag_of_its_batch(
     ]
 
     async def scenario(broker: EmbeddedBroker) -> None:
-        node = broker.serving.broker
-        async with trio.open_nursery() as nursery:
-            partition = await _partition(node)
-            log = _log(node, partition, nursery)
+        async with _log_of(broker) as (log, partition):
             assert [stored async for stored in log.read_all()] == []
             written = _Waiting()
             log.append([(b"k", b"v")] * len(batches), written.done)
