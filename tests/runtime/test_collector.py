@@ -28,6 +28,7 @@ class Plain:
 @pytest.fixture(autouse=True)
 def _passes_only_on_demand() -> Iterator[None]:
     gc.disable()
+    gc.unfreeze()
     yield
     gc.unfreeze()
     gc.enable()
