@@ -127,7 +127,9 @@ class Stage:
         name = name or f"bench-{next(self._names)}"
         if not self.system.only_produces:
             admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
-            new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(self.system.topic_config))
+            new = NewTopic(
+                name, num_partitions=partitions, replication_factor=-1, config=dict(self.system.topic_config)
+            )
             for created in admin.create_topics([new], request_timeout=ADMIN_SECONDS).values():
                 created.result()
         self.await_leaders(name, partitions)

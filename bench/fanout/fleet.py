@@ -65,16 +65,16 @@ class Fleet:
     def create(self, source: str, shadows: int) -> list[TopicLeader]:
         """Creates a topic with one partition and its shadows; returns the leader of each, the source first."""
         names = [source, *(f"{source}-shadow-{number + 1}" for number in range(shadows))]
-        self._create(NewTopic(source, num_partitions=1, replication_factor=1))
+        self._create(NewTopic(source, num_partitions=1, replication_factor=-1))
         for name in names[1:]:
             told = {"gnomon.shadow.source": source}
-            self._create(NewTopic(name, num_partitions=1, replication_factor=1, config=told))
+            self._create(NewTopic(name, num_partitions=1, replication_factor=-1, config=told))
         return [self._place(name) for name in names]
 
     def beside(self, place: TopicLeader) -> tuple[str, int]:
         """A topic's partition with the same leader, to measure the effect on other producers."""
         name = f"{place.topic}-beside"
-        self._create(NewTopic(name, num_partitions=PROBE_PARTITIONS, replication_factor=1))
+        self._create(NewTopic(name, num_partitions=PROBE_PARTITIONS, replication_factor=-1))
         wanted = int(place.broker.ready()["id"])
         leaders = self._leaders(name)
         return name, leaders.index(wanted)

@@ -69,7 +69,7 @@ class Deliveries:
 def create_topic(
     settings: ClientSettings, topic: str, partitions: int, configs: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(configs))
     admin = AdminClient(settings.having())  # must live until the answer arrives
     admin.create_topics([new], request_timeout=CREATE_SECONDS)[topic].result()
 
