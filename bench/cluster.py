@@ -77,7 +77,8 @@ class ClusterServer(Server):
 def _metric(admin: str, name: str) -> float:
     with urllib.request.urlopen(f"http://{admin}/metrics", timeout=METRICS_SECONDS) as page:
         lines = page.read().decode().splitlines()
-    return sum(float(line.split()[1]) for line in lines if line.startswith(f"gnomon_{name} "))
+    (value,) = (line.split()[1] for line in lines if line.startswith(f"gnomon_{name} "))
+    return float(value)
 
 
 @dataclass(frozen=True)

@@ -77,15 +77,15 @@ def lose_bookie(stage: Stage) -> Figures:
     with _cluster(stage, EAGER_AUDITOR) as server:
         stage.fill(stage.topic(), RECORD_BYTES, records=stage.scale.ledger_bytes // 4 // RECORD_BYTES)
         server.start_bookies([BOOKIES + 1])
-        server.metric("auditor_copied_bytes")  # the first request for an admin page imports its server
+        server.metric("auditor_copied_bytes_total")  # the first request for an admin page imports its server
         server.members[f"bookie-{BOOKIES}"].kill()
         given_up_at = time.monotonic() + REPAIR_SECONDS_MAX
         begun = time.monotonic()
-        while not server.metric("auditor_fragments_moved"):
-            if server.metric("auditor_copied_bytes") == 0:
+        while not server.metric("auditor_fragments_moved_total"):
+            if server.metric("auditor_copied_bytes_total") == 0:
                 begun = time.monotonic()
             if time.monotonic() > given_up_at:
                 raise GeneratorFailed("the auditor did not finish its repair")
             time.sleep(LOOK_SECONDS)
-        seconds, copied_bytes = time.monotonic() - begun, server.metric("auditor_copied_bytes")
+        seconds, copied_bytes = time.monotonic() - begun, server.metric("auditor_copied_bytes_total")
     return {"repaired_mb_s": copied_bytes / seconds / 1e6, "copied_mb": copied_bytes / 1e6, "seconds": seconds}
