@@ -141,7 +141,9 @@ class Presence:
                 raise
             if value == self._value:  # otherwise `update` has set another value meanwhile
                 self._put.set()
-        with trio.move_on_after(self._ttl_seconds / KEEP_ALIVES_PER_LEASE):
+        # From the time of the last keep-alive, not of its answer: after a late one the lease would end meanwhile.
+        due = self.alive_until - self._ttl_seconds * (1 - 1 / KEEP_ALIVES_PER_LEASE)
+        with trio.move_on_after(max(0.0, due - self._clock.monotonic())):
             await self._changed.wait()
         asked = self._clock.monotonic()
         await self._metadata.keep_alive(lease)

@@ -174,3 +174,31 @@ def test_the_certain_life_of_a_lease_counts_from_the_call_and_not_from_its_late_
         await cluster.run_client("client", work)
 
     simulate(5, scenario)
+
+
+def test_a_lease_is_kept_alive_in_time_after_a_late_answer() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=1)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            clock = client.world.clock
+            metadata = LateAnswers(client.metadata, clock)
+            kept = Presence(cast("Metadata", metadata), clock, "brokers/1", b"me", TTL_SECONDS)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(kept.run)
+                await kept.announced()
+                before, metadata.late_seconds = kept.alive_until, 0.8 * TTL_SECONDS
+                await clock.sleep(TTL_SECONDS / 2)  # a keep-alive is under way, whose answer comes late
+                metadata.late_seconds = 0.0
+                while kept.alive_until == before:
+                    await clock.sleep(0.01)
+                end = clock.monotonic() + TTL_SECONDS
+                while clock.monotonic() < end:
+                    assert clock.monotonic() < kept.alive_until, "the lease may have ended"
+                    await clock.sleep(0.01)
+                nursery.cancel_scope.cancel()
+
+        await cluster.run_client("client", work)
+
+    simulate(5, scenario)

@@ -16,6 +16,7 @@ from gnomon.broker.kafka.connections.server import KafkaServer
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.state_logs import PartitionStateLog
+from gnomon.runtime.loop.paced import PacedTasks
 from gnomon.wire.kafka.schema import MalformedMessage
 
 from planted.planted_bug import planted
@@ -49,6 +50,29 @@ def answers_out_of_order(patch: pytest.MonkeyPatch) -> None:
             self.flush()
 
     patch.setattr(KafkaConnection, "replied", replied)
+
+
+@planted(
+    "a request is received over one whose batches are still being appended",
+    breaks="broker.kafka.connections.connection 6",
+)
+def next_request_received(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KafkaConnection, "hold", lambda connection, exchange: None)
+
+
+@planted(
+    "a task of a partition is lost if too many start in one turn",
+    breaks="broker.in_use.partitions_in_use 4",
+    found_by="tests/runtime/test_paced.py::test_many_tasks_start_in_their_order_and_few_in_a_turn",
+)
+def tasks_lost(patch: pytest.MonkeyPatch) -> None:
+    start_soon = PacedTasks.start_soon
+
+    def losing(tasks: Any, work: Any, /, *args: Any) -> None:
+        if len(tasks._waiting) < tasks._per_turn:
+            start_soon(tasks, work, *args)
+
+    patch.setattr(PacedTasks, "start_soon", losing)
 
 
 @planted("a group's offset is seen before it is durable", breaks="broker.groups.offsets 1")
