@@ -140,12 +140,12 @@ class EntryStore:
             if refusal is not None:
                 adds.behind(lambda error: done(entry, error or refusal))
                 return
+            if session > state.promised:
+                self._promise(ledger, session, state)
         if entry <= state.confirmed and self._altered(ledger, entry, session, value):
             altered = EntryAltered(ledger, entry)
             adds.behind(lambda error: done(entry, error or altered))
             return
-        if session > state.promised:
-            self._promise(ledger, session, state)
         if last_add_confirmed > state.confirmed:
             state.confirm(session, last_add_confirmed)
         adds.waiting.append(((_pack_key(ledger, entry), value), entry, done))
