@@ -176,14 +176,25 @@ def encode(head: list[Any], attachment: Buffer = b"") -> list[Buffer]:
     return [_PREFIX.pack(size + 4 + len(attachment), size) + packed, attachment]
 
 
-def oversize(chunks: list[Buffer], frame_bytes_max: int, head_bytes_max: int | None = None) -> str | None:
-    """The reason why a frame of `encode` is too large to be sent; None if it is not."""
+def oversize(chunks: list[Buffer], frame_bytes_max: int, limit: HeadLimit | None = None) -> str | None:
+    """The reason why a frame of `encode` is too large to be sent; None if it is not.
+
+    Args:
+        limit: of its head; None for a server's frame (invariant 4).
+    """
     size = sum(map(len, chunks))
     if size > frame_bytes_max:
         return f"{size} bytes, {frame_bytes_max} are allowed"
-    head_bytes = len(chunks[0])  # with the length prefixes and a small attachment
-    if head_bytes_max is not None and head_bytes > head_bytes_max:
-        return f"{head_bytes} bytes besides its attachment, {head_bytes_max} are allowed"
+    if limit is None or len(chunks[0]) <= limit.items_max:
+        return None
+    _, head_bytes = _PREFIX.unpack_from(chunks[0])
+    if head_bytes > limit.bytes_max:
+        return f"{head_bytes} bytes besides its attachment, {limit.bytes_max} are allowed"
+    if head_bytes > limit.items_max:
+        try:
+            _unpack_counted(memoryview(chunks[0])[_PREFIX.size : _PREFIX.size + head_bytes], limit.items_max)
+        except ValueError:
+            return f"more than {limit.items_max} items"
     return None
 
 

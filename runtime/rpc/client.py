@@ -214,7 +214,7 @@ class RpcClient:
 
     def _refusal(self, method: str, chunks: list[Buffer], unsent_bytes: int) -> Exception | None:
         """The reason not to send a frame; None to send it."""
-        oversize = rpc.oversize(chunks, self.frame_bytes_max, self._heads.of_method(method).bytes_max)
+        oversize = rpc.oversize(chunks, self.frame_bytes_max, self._heads.of_method(method))
         if oversize is not None:
             return RpcFailed(f"the call has {oversize}: send less at a time")
         if unsent_bytes > self._unsent_bytes_max:

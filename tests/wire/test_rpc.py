@@ -271,6 +271,16 @@ def test_a_frame_that_is_too_large_to_be_sent_is_told_with_its_size() -> None:
     """4."""
     assert oversize(encode([CALL, 1, "add", []], bytes(1000)), 1100) is None
     assert oversize(encode([CALL, 1, "add", []], bytes(5000)), 1100) == "5016 bytes, 1100 are allowed"
-    long = oversize(encode([CALL, 1, "add", [bytes(1000)]]), FRAME_BYTES_MAX, 1000)
-    assert long == "1019 bytes besides its attachment, 1000 are allowed"
-    assert oversize(encode([CALL, 1, "add", [bytes(1000)]]), FRAME_BYTES_MAX) is None
+    long = encode([CALL, 1, "add", [bytes(1000)]], bytes(100))
+    assert oversize(long, FRAME_BYTES_MAX, HeadLimit(1000, 10)) == "1011 bytes besides its attachment, 1000 are allowed"
+    assert oversize(long, FRAME_BYTES_MAX) is None
+
+
+@pytest.mark.parametrize(("method", "items_max"), [("any", 5_000), ("long", 20_000), ("short", 1_500)])
+def test_a_call_of_more_items_than_its_server_takes_is_not_sent(method: str, items_max: int) -> None:
+    """4."""
+    limit = LIMITS.of_method(method)
+    fits = call_of(method, items_max - 100)
+    assert oversize(encode(fits), FRAME_BYTES_MAX, limit) is None
+    for head in (call_of(method, items_max + 100), [*fits[:-1], [0] * (items_max + 1)]):
+        assert oversize(encode(head), FRAME_BYTES_MAX, limit) == f"more than {items_max} items"
