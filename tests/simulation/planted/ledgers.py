@@ -162,8 +162,7 @@ def answered_before_sync(patch: pytest.MonkeyPatch) -> None:
     add = EntryStore.add
 
     def early(store: Any, ledger: Any, entry: Any, session: Any, confirmed: Any, value: Any, done: Any) -> None:
-        state = store._state(ledger)
-        if session < state.promised or store.read_only is not None:
+        if session < store.promised(ledger) or store.read_only is not None:
             add(store, ledger, entry, session, confirmed, value, done)
         else:
             add(store, ledger, entry, session, confirmed, value, lambda _entry, _error: None)
