@@ -275,12 +275,24 @@ def beside_write_sets_read(patch: pytest.MonkeyPatch) -> None:
 # --- older copies ---
 
 
-@planted("an older copy of a disk makes no promise again", breaks="bookie.older_copy 1", scenario=OLDER)
+@planted(
+    "an older copy of a disk makes no promise again",
+    breaks="bookie.older_copy 1",
+    scenario=OLDER,
+    found_by="tests/bookie/test_older_copy.py::"
+    "test_an_older_copy_refuses_the_writer_that_the_lost_store_may_have_fenced",
+)
 def no_promise_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(older_store, "promise_again", lambda record, version, bookie: ANY_SESSION)
 
 
-@planted("an older copy of a disk promises the session of the record", breaks="bookie.older_copy 1", scenario=OLDER)
+@planted(
+    "an older copy of a disk promises the session of the record",
+    breaks="bookie.older_copy 1",
+    scenario=OLDER,
+    found_by="tests/bookie/test_older_copy.py::"
+    "test_an_older_copy_refuses_the_writer_that_the_lost_store_may_have_fenced",
+)
 def promise_too_low(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(older_store, "promise_again", lambda record, version, bookie: record.session)
 
