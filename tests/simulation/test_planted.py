@@ -17,11 +17,12 @@ from planted.hunt import QUICK_SEEDS_MAX, FindAll, found_by_test, found_within
 from planted.latencies import LATENCY_BUGS
 from planted.ledgers import LEDGER_BUGS
 from planted.logs import LOG_BUGS
+from planted.older_copies import OLDER_COPY_BUGS
 from planted.planted_bug import Scenario
 from planted.shadows import SHADOW_BUGS
 
 ALL_BUGS: list[PlantedBug] = [
-    *(*BUGS, *LEDGER_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS),
+    *(*BUGS, *LEDGER_BUGS, *OLDER_COPY_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS),
     *(*REST_BUGS, *COPIES_BUGS, *LATENCY_BUGS, *GROUP_BUGS, *LOG_BUGS, *CHURN_BUGS),
 ]
 

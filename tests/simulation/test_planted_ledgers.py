@@ -9,6 +9,7 @@ import pytest
 
 from planted.hunt import QUICK_SEEDS_MAX, FindAll, found_within
 from planted.ledgers import LEDGER_BUGS
+from planted.older_copies import OLDER_COPY_BUGS
 from planted.planted_bug import ScenarioBug
 
 
@@ -18,4 +19,4 @@ def test_a_bug_planted_in_ledgers_is_found_within_a_few_seeds(bug: ScenarioBug) 
 
 
 def test_every_bug_planted_in_ledgers_is_found(find_all: FindAll) -> None:
-    find_all((bug, bug.scenario) for bug in LEDGER_BUGS)
+    find_all((bug, bug.scenario) for bug in (*LEDGER_BUGS, *OLDER_COPY_BUGS))
