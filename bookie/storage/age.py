@@ -1,7 +1,8 @@
 """The age of a bookie's store: an older copy of the store, or of the metadata, is seen before it does harm.
 
 1. The store and the metadata both keep the age of the store, a number that grows with each start, and once in
-   GROW_SECONDS while entries are added. The store has a new age before the metadata has it.
+   GROW_SECONDS while entries are added. The store has a new age before the metadata has it. A bookie starts although
+   the metadata has no room for the new age, and writes it there as soon as it has.
 2. A store that is younger than the metadata knows it to be is an older copy: it may lack entries and promises that it
    has acknowledged. `older_copy` says how it serves. In its next run it is older than the metadata knows.
 3. The store remembers the highest revision of the metadata that its bookie has seen; the id of a stored ledger is one,
@@ -29,6 +30,8 @@ from gnomon.runtime.world import Clock, DiskFull, Environment, Freeing
 GROW_SECONDS: Final = 60.0
 """An older copy that was made in the same run is seen if the store grew older since."""
 
+TELL_SECONDS: Final = 1.0
+"""The time until the metadata is told again of an age that it may not know."""
 AGE_KEY: Final = b"age"
 """The record without which a store is an older copy."""
 _SEEN: Final = b"seen"
@@ -66,6 +69,8 @@ class StoreAge:
         self._bookie = bookie
         self._disk = disk
         self._age = self._stored(AGE_KEY)
+        self._told = True
+        """Whether the metadata knows the age that the store has."""
         self._seen = max(self._stored(_SEEN), self._newest_ledger())
 
     def _stored(self, key: bytes) -> int:
@@ -131,21 +136,28 @@ class StoreAge:
         """
         self._age += 1
         await self._store(AGE_KEY, self._age)
+        self._told = False
+        await self._tell()
+
+    async def _tell(self) -> None:
         # A bookie that was dismissed meanwhile must not leave an age: the next disk of its name would be an older copy.
         member = Compare(COOKIES + self._bookie, KeyField.CREATE_REVISION, self._disk)
         put = Put(AGES + self._bookie, _NUMBER.pack(self._age))
-        await self._see((await self._metadata.txn((member,), (put,))).revision)
+        found = await self._metadata.txn((member,), (put,))
+        self._told = True
+        await self._see(found.revision)
 
     async def grow_older(self, clock: Clock, entries_added: Callable[[], int]) -> NoReturn:
         """Grows older once in GROW_SECONDS while entries are added, until it is cancelled."""
         before = entries_added()
         while True:
-            await clock.sleep(GROW_SECONDS)
-            now = entries_added()
-            if now != before:
-                with suppress(MetadataError, DiskFull):  # it grows older next time
+            await clock.sleep(GROW_SECONDS if self._told else TELL_SECONDS)
+            with suppress(MetadataError, DiskFull):  # it grows older, or the metadata is told, next time
+                if not self._told:
+                    await self._tell()
+                elif entries_added() != before:
+                    before = entries_added()
                     await self.grow()
-                before = now
 
     async def check(self, revision: Revision) -> None:
         """See `Trust.check`."""

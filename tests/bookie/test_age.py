@@ -14,11 +14,11 @@ from gnomon.bookie.ledgers.catalog import create_ledger
 from gnomon.bookie.local_bookie import LocalBookie
 from gnomon.bookie.record import LEDGERS
 from gnomon.bookie.registration import AGES, COOKIES
-from gnomon.bookie.storage.age import GROW_SECONDS, OlderMetadata, StoreAge
+from gnomon.bookie.storage.age import GROW_SECONDS, TELL_SECONDS, OlderMetadata, StoreAge
 from gnomon.bookie.storage.cookie import check_cookie
 from gnomon.bookie.storage.entry_store import STATES, EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector
-from gnomon.metadata.client import Delete, Revision
+from gnomon.metadata.client import Delete, MetadataFull, Revision
 from gnomon.testing.storms.ledgers.bookies_at_hand import BookiesAtHand
 
 NAME = BookieId("b0")
@@ -107,6 +107,34 @@ def test_a_copy_from_the_same_run_is_seen_once_the_store_grew_older_while_entrie
             await started(metadata, environment)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_an_age_that_the_metadata_had_no_room_for_is_told_once_it_has(environment: Any, make_metadata: Any) -> None:
+    """1."""
+
+    async def main() -> None:
+        metadata = make_metadata()
+        await started(metadata, environment)
+        copy = states(environment)
+        txn, metadata.txn = metadata.txn, full
+        age = StoreAge(
+            metadata, environment, NAME, (await check_cookie(metadata, environment, NAME, random.Random(1))).disk
+        )
+        await age.begin(Revision(0))
+        metadata.txn = txn
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(age.grow_older, Virtual(), lambda: 0)
+            await trio.sleep(1.5 * TELL_SECONDS)
+            nursery.cancel_scope.cancel()
+        restore(environment, copy)
+        with pytest.raises(Older):
+            await started(metadata, environment)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def full(*_: object) -> None:
+    raise MetadataFull("no room")
 
 
 class Virtual:

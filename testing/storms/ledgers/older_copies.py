@@ -5,7 +5,8 @@
     copies.calm()
 
 1. At most ack quorum - 1 bookies get older copies: each acknowledged entry has been on another bookie as well.
-2. A copy is put back only where the bookie can notice it: the store has begun a run since (`bookie.storage.age`).
+2. A copy is put back only where the bookie can notice it: the store has begun a run since, and the metadata has
+   answered that it knows (`bookie.storage.age`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ import lmdb
 
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.node import FOLDER
+from gnomon.bookie.registration import AGES
+from gnomon.bookie.storage.age import AGE_KEY
 from gnomon.bookie.storage.entry_store import STATES
-from gnomon.testing.storms.ledgers.ledger_cluster import LedgerCluster
+from gnomon.metadata import node as metadata_node
+from gnomon.metadata.records import KEYS, decode_key_value
+from gnomon.metadata.sealed import unseal
+from gnomon.testing.storms.ledgers.ledger_cluster import DATA, LedgerCluster
 
-_AGE = struct.Struct(">Q")
+METADATA_PATH = DATA / metadata_node.FOLDER
+_NUMBER = struct.Struct(">Q")
 
 
 class OlderCopies:
@@ -67,11 +74,24 @@ class OlderCopies:
         if image is None:
             if _age(file):
                 self._images[name, path] = machine.disk.image(path)
-        elif _age(file) > self._age_of(image, file):
+        elif self._age_known(name, file) > self._age_of(image, file):
             machine.disk.put_back(path, image)
             self._simulation.coverage.count(self.COUNTER)
             if self.random.random() < 0.3:
                 del self._images[name, path]
+
+    def _age_known(self, name: BookieId, file: Path) -> int:
+        """The age of which the metadata has told the bookie that it knows it; 0 if it knows none or does not run."""
+        environment = self._cluster.metadata.disk.environments.get(METADATA_PATH)
+        if environment is None:
+            return 0
+        key = (AGES + name).encode()
+        with environment.read() as transaction:
+            stored = transaction.get(key, db=environment.databases[KEYS])
+            if stored is None:
+                return 0
+            known = decode_key_value(key, unseal(KEYS, key, stored))
+        return int(_NUMBER.unpack(known.value)[0]) if _number(file, b"seen") >= known.mod_revision else 0
 
     @staticmethod
     def _age_of(image: bytes, file: Path) -> int:
@@ -85,8 +105,12 @@ class OlderCopies:
 
 def _age(file: Path) -> int:
     """The age of the store in a file; 0 if it has none yet."""
+    return _number(file, AGE_KEY)
+
+
+def _number(file: Path, key: bytes) -> int:
     with lmdb.open(str(file), subdir=False, readonly=True, lock=False, max_dbs=4) as environment:
         states = environment.open_db(STATES.encode(), create=False)
         with environment.begin(db=states) as transaction:
-            found = transaction.get(b"age")
-            return 0 if found is None else int(_AGE.unpack(found)[0])
+            found = transaction.get(key)
+            return 0 if found is None else int(_NUMBER.unpack(found)[0])
