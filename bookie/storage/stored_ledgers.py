@@ -69,16 +69,19 @@ class StoredLedgers:
     def owned(self, ledgers: Collection[LedgerId], as_of: Revision) -> None:
         """Reports that these were all ledgers at this revision of the metadata: other ledgers up to it are deleted."""
         self._owned, self._owned_as_of = ledgers, as_of
-        for ledger in [each for each in self.known.keys() - ledgers if self.is_gone(each)]:
-            if self.known[ledger].kept_from != ENTRY_MAX:  # otherwise its removal has not finished
-                del self.known[ledger]
+        gone = [each for each in self.known.keys() - ledgers if self.is_gone(each)]
+        for ledger in set(gone).difference(self.given_up() if gone else ()):
+            del self.known[ledger]
 
     def is_gone(self, ledger: LedgerId) -> bool:
         """Whether the ledger was deleted, as far as the last list says."""
         return ledger <= self._owned_as_of and ledger not in self._owned
 
     def removed(self, ledger: LedgerId) -> None:
-        """The deleted entries of a ledger are removed: if it was deleted whole, its state leaves the memory."""
+        """The deleted entries of a ledger are removed: if it was deleted whole, its state leaves the memory.
+
+        `owned` does so later if the call that removed them was cancelled.
+        """
         state = self.known.get(ledger)
         if state is not None and state.kept_from == ENTRY_MAX:
             del self.known[ledger]

@@ -83,6 +83,24 @@ def test_a_collection_forgets_deleted_ledgers_that_peers_have_asked_for(run: Run
     run(scenario)
 
 
+def test_a_collection_forgets_a_deleted_ledger_whose_removal_was_cancelled_behind_its_last_commit(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledgers = [await house.create(name) for name in "ab"]
+        for ledger in ledgers:
+            await ledger.add([b"payload"])
+        await delete_ledgers(house.metadata, [house.metadata.keys[ledger_key("a")]])
+        await house.store.delete(ledgers[0].id)
+        with trio.CancelScope() as call, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(house.store.ledgers, "removed", lambda ledger: call.cancel())
+            await house.store.remove(ledgers[0].id)
+        assert house.store.ledgers.given_up() == []
+        assert ledgers[0].id in house.store.ledgers.known
+        await collector_of(house).collect()
+        assert list(house.store.ledgers.known) == [ledgers[1].id]
+
+    run(scenario)
+
+
 def test_a_copy_that_arrives_below_the_start_of_its_ledger_is_removed_by_the_next_collection(run: Run) -> None:
     async def scenario(house: House) -> None:
         collector = collector_of(house)
