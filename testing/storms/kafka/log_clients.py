@@ -256,6 +256,8 @@ class SimulatedConsumer:
         self.batches = 0
         """The batches read so far."""
         self.batches_bytes = 0
+        self._log_start = 0
+        """The start of the log, as far as this consumer has noticed."""
         self.of_shadow = False
         """Whether a shadow is read: after a failover, its new broker may lag behind the high watermark shown before."""
         self._leader_epoch = -1
@@ -279,7 +281,10 @@ class SimulatedConsumer:
                 connection.close()
 
     async def read_all(self) -> list[tuple[int, bytes]]:
-        """All records from the log's start to its current end; retried until it succeeds."""
+        """All records from the log's start to its current end; retried until it succeeds.
+
+        Records that were deleted while others were read are left out.
+        """
         while True:
             connection: WireConnection | None = None
             try:
@@ -296,9 +301,10 @@ class SimulatedConsumer:
     async def _read_between(self, connection: WireConnection, start: int, end: int) -> list[tuple[int, bytes]]:
         records: list[tuple[int, bytes]] = []
         self.position, self.batches, self.batches_bytes, self._leader_epoch = start, 0, 0, -1
+        self._log_start = start
         while self.position < end:
             records += await self._fetch(connection, wait_ms=500)
-        return records
+        return [record for record in records if record[0] >= self._log_start]
 
     async def offset(self, connection: WireConnection, timestamp: int) -> int:
         """The log's start (EARLIEST) or high watermark (LATEST).
@@ -327,7 +333,7 @@ class SimulatedConsumer:
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             start = await self.offset(connection, EARLIEST)
             if self.position < start:
-                self.position = start
+                self.position = self._log_start = start
                 return []
         _check(found.error_code, f"{self.name} fetched from offset {self.position}")
         return self._take(found)
