@@ -8,6 +8,8 @@ A promise is the lowest session whose adds a ledger accepts.
 3. When the disk is full, the queue refuses adds (`read_only` gives the reason). Once a second it accepts one, to check
    whether there is space again.
 4. After a failed write `until_failed` raises DiskFailed: nothing is written any more.
+5. After `close` nothing is submitted: the environment reports its last commits while it closes, and their answers may
+   bring further adds. Those are not answered, because the node ends.
 
 `EntryStore.add` queues an add itself, for speed: it appends the add to `waiting`, and submits an operation unless one
 is already submitted. The operation takes the adds that wait when it runs, up to GROUP_BYTES_MAX.
@@ -79,6 +81,7 @@ class AddQueue:
         self.read_only: str | None = None
         """The reason why adds are refused for now, None while they are accepted."""
         self._on_group = on_group
+        self._closed = False
         self.entries_added = 0
         """Entries that became durable since the start."""
 
@@ -109,10 +112,18 @@ class AddQueue:
         """Submits an operation that takes the adds that wait when it runs, up to GROUP_BYTES_MAX."""
         self.submitted = True
         group = _AddGroup()
-        self._environment.submit(
+        self._submit(
             lambda transaction: self._write(group, transaction, GROUP_BYTES_MAX),
             lambda _result, error: self._written(group, error),
         )
+
+    def _submit(self, work: Callable[[Any], T], done: Callable[[T | None, WorldError | None], None]) -> None:
+        if not self._closed:
+            self._environment.submit(work, done)
+
+    def close(self) -> None:
+        """Submits nothing from now on; call it before the environment is closed."""
+        self._closed = True
 
     def after(
         self, work: Callable[[Any], T], done: Callable[[T | None, WorldError | None], None], *, small: bool = False
@@ -133,11 +144,11 @@ class AddQueue:
             self._written(group, error)
             done(result, error)
 
-        self._environment.submit(Freeing(write) if alone else write, written)
+        self._submit(Freeing(write) if alone else write, written)
 
     def behind(self, done: Callable[[WorldError | None], None]) -> None:
         """Calls `done` after the answers to all earlier adds."""
-        self._environment.submit(_nothing, lambda _result, error: done(error))
+        self._submit(_nothing, lambda _result, error: done(error))
 
     def probe(self) -> None:
         """Checks whether there is space again, for a read-only store that gets no adds meanwhile.

@@ -108,12 +108,15 @@ class EntryStore:
         self._may_have_lost = None
 
     async def run(self) -> NoReturn:
-        """Waits for the device to fail.
+        """Waits for the device to fail. Once it has ended, nothing is written any more.
 
         Raises:
             DiskFailed: it failed a write: the node must stop.
         """
-        await self.adds.until_failed()
+        try:
+            await self.adds.until_failed()
+        finally:
+            self.adds.close()
 
     # --- adding ---
 

@@ -68,6 +68,24 @@ def test_a_fence_answers_after_every_add_accepted_before_it_however_many_bytes(m
     assert answers == [[(entry, None)] for entry in range(5)]
 
 
+def test_an_add_that_the_last_commits_bring_after_the_end_of_the_store_is_not_submitted(
+    manual: Any, clock: Any
+) -> None:
+    late: list[Any] = []
+    store = EntryStore(manual, clock, on_group=lambda: late.append(add(store, 1)))
+
+    async def until_cancelled() -> None:
+        with trio.move_on_after(0):
+            await store.run()
+
+    last = add(store, 0)
+    trio.run(until_cancelled)
+    manual.flush()  # as an environment that closes
+    assert last == [(0, None)]
+    assert late == [[]]
+    assert len(manual.queue) == 0
+
+
 def test_a_promise_survives_a_crash(manual: Any, clock: Any, make_environment: Any) -> None:
     store = EntryStore(manual, clock)
     fence(store, 4)
