@@ -55,7 +55,8 @@ SETTLE_SECONDS = 25.0
 """Time after a storm in which leases end, partitions are claimed and bookies come back."""
 CALM_SECONDS = 60.0
 WATCH_SECONDS = 0.5
-READ_SECONDS_MEAN = 12.0
+READ_SECONDS_MEAN, READ_SECONDS_MAX = 12.0, 40.0
+"""How long a reader lives; it looks only between two lives whether it has all records."""
 IDLE_SECONDS_MEAN = 6.0
 SOON_SECONDS = 20.0
 CONFIGS: dict[Policy, dict[str, str]] = {
@@ -233,7 +234,7 @@ class _WrittenPartition:
         while not self._over or self._truth.missing(topic):
             lives += 1
             async with connect(addresses, world=self._cluster.world, name=f"{topic}/{lives}") as client:
-                with trio.move_on_after(self._stream.expovariate(1 / READ_SECONDS_MEAN)):
+                with trio.move_on_after(min(self._stream.expovariate(1 / READ_SECONDS_MEAN), READ_SECONDS_MAX)):
                     await self._live(client, topic, begun)
             self._truth.disturbed(topic, self._clock.monotonic())
             if not self._over:
