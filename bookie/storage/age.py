@@ -31,7 +31,7 @@ GROW_SECONDS: Final = 60.0
 """An older copy that was made in the same run is seen if the store grew older since."""
 
 TELL_SECONDS: Final = 1.0
-"""The time until the metadata is told again of an age that it may not know."""
+"""The time until an age that the metadata may not know is sent to it again."""
 AGE_KEY: Final = b"age"
 """The record without which a store is an older copy."""
 _SEEN: Final = b"seen"

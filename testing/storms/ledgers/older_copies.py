@@ -81,7 +81,7 @@ class OlderCopies:
                 del self._images[name, path]
 
     def _age_known(self, name: BookieId, file: Path) -> int:
-        """The age of which the metadata has told the bookie that it knows it; 0 if it knows none or does not run."""
+        """The age that the metadata has confirmed to the bookie; 0 if it knows none or does not run."""
         environment = self._cluster.metadata.disk.environments.get(METADATA_PATH)
         if environment is None:
             return 0

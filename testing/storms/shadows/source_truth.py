@@ -202,6 +202,9 @@ class SourceTruth:
 
     def _cut(self, deleted: list[str], exists: Callable[[str], bool]) -> None:
         for key in sorted(key for key in deleted if key.startswith(LEDGERS_OF_TOPICS)):
+            topic = key.split("/")[2]
+            if not any(exists(name) for name, topic_id in self._topics.items() if topic_id == topic):
+                continue  # the topic was deleted in the same turn, which is reported next
             chain = self._chains[key.rpartition("/")[0]]
             chain -= {each for each in chain if not exists(each)}
             if not chain or min(chain) < key:

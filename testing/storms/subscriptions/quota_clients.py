@@ -56,7 +56,7 @@ SETTLE_SECONDS = 25.0
 CALM_SECONDS = 60.0
 WATCH_SECONDS = 0.5
 READ_SECONDS_MEAN, READ_SECONDS_MAX = 12.0, 40.0
-"""How long a reader lives; it looks only between two lives whether it has all records."""
+"""The seconds that a reader lives; it looks only between two lives whether it has all records."""
 IDLE_SECONDS_MEAN = 6.0
 SOON_SECONDS = 20.0
 CONFIGS: dict[Policy, dict[str, str]] = {
