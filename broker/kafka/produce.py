@@ -34,7 +34,7 @@ OLDEST_SERVED = 3
 PARTITIONS_PER_TURN = 250
 """Partitions of a request that are handled in one turn of the event loop: their appends take some 4 ms."""
 WEIGHT_BYTES = 32 << 10
-"""So many bytes of a batch, which are checked and copied, count as one partition more."""
+"""The bytes of a batch that count as one partition more, because they are checked and copied."""
 Batch: TypeAlias = tuple[tuple[ErrorCode, str] | None, str | bytes, int, memoryview | None]
 """A refusal, a topic's name or id, the number of a partition, and the records for it."""
 _NO_TRANSACTIONAL_ID = b"\xff\xff"

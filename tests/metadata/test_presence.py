@@ -147,6 +147,12 @@ class LateAnswers:
         return late
 
 
+def answered_late(client: LedgerClient) -> tuple[LateAnswers, Presence]:
+    """A presence whose metadata may answer late."""
+    metadata = LateAnswers(client.metadata, client.world.clock)
+    return metadata, Presence(cast("Metadata", metadata), client.world.clock, "brokers/1", b"me", TTL_SECONDS)
+
+
 @pytest.mark.parametrize("late_at", ["grant", "keep-alive"])
 def test_the_certain_life_of_a_lease_counts_from_the_call_and_not_from_its_late_answer(late_at: str) -> None:
     async def scenario(simulation: Simulation) -> None:
@@ -155,8 +161,7 @@ def test_the_certain_life_of_a_lease_counts_from_the_call_and_not_from_its_late_
 
         async def work(client: LedgerClient) -> None:
             clock = client.world.clock
-            metadata = LateAnswers(client.metadata, clock)
-            kept = Presence(cast("Metadata", metadata), clock, "brokers/1", b"me", TTL_SECONDS)
+            metadata, kept = answered_late(client)
             metadata.late_seconds = 2 * TTL_SECONDS if late_at == "grant" else 0.0
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(kept.run)
@@ -183,8 +188,7 @@ def test_a_lease_is_kept_alive_in_time_after_a_late_answer() -> None:
 
         async def work(client: LedgerClient) -> None:
             clock = client.world.clock
-            metadata = LateAnswers(client.metadata, clock)
-            kept = Presence(cast("Metadata", metadata), clock, "brokers/1", b"me", TTL_SECONDS)
+            metadata, kept = answered_late(client)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(kept.run)
                 await kept.announced()
