@@ -121,7 +121,8 @@ class FrameReader:
         """The next whole frame's body without its length prefix, valid until `receive_buffer`; None until it is whole.
 
         Raises:
-            Exception: `bad_length` of a frame that declares more than `frame_bytes_max`, or a negative length.
+            Exception: `bad_length` of a frame that declares more than `frame_bytes_max`, or a negative length; or as
+                `check_unfinished`.
         """
         start, end = self._start, self._end
         body = start + 4
@@ -134,10 +135,14 @@ class FrameReader:
         if not 0 <= size <= self.frame_bytes_max:
             raise self.bad_length(size)
         if stop > end:
+            self.check_unfinished()
             return None
         self._start = stop
         self._last_frame_bytes = stop - start
         return self._buffer[body:stop]
+
+    def check_unfinished(self) -> None:
+        """Raises an error about a frame before the rest of it arrives; `_start` is its first byte."""
 
     def bad_length(self, size: int) -> Exception:
         """The error for a frame that declares `size` bytes."""

@@ -141,14 +141,12 @@ class RpcFrameReader(FrameReader):
         super().__init__(frame_bytes_max)
         self._head_bytes_max = head_bytes_max
 
-    def next_frame(self) -> memoryview | None:
-        """See `FrameReader.next_frame`; a head that is too large is refused before the rest of its frame arrives."""
-        frame = super().next_frame()
-        if frame is None and self._head_bytes_max is not None and self.buffered_bytes >= _PREFIX.size:
+    def check_unfinished(self) -> None:
+        """See `FrameReader.check_unfinished`; refuses a head that is too large (invariant 4)."""
+        if self._head_bytes_max is not None and self._end - self._start >= _PREFIX.size:
             head_bytes = _PREFIX.unpack_from(self._buffer, self._start)[1]
             if head_bytes > self._head_bytes_max:
                 raise _too_large_head(head_bytes, self._head_bytes_max)
-        return frame
 
     def bad_length(self, size: int) -> MalformedRpc:
         """Why a frame of `size` bytes (as a signed number) is refused."""

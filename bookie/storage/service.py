@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, Final
 
 import trio
@@ -32,6 +33,8 @@ WAIT_SECONDS: Final = 4.0
 RANGE_BYTES_MAX: Final = 8 << 20
 RANGE_ENTRIES_MAX: Final = 4096
 _NUMBER_MAX: Final = 2**63 - 1
+_LEDGER_AND_SESSION: Final = itemgetter(0, 2)
+"""Of an add."""
 
 
 class BookieService:
@@ -78,10 +81,11 @@ class BookieService:
 
     def _add_many(self, call: Call) -> None:
         adds = _adds(call)  # all are checked before the first is stored
-        given = {(ledger, session) for ledger, _, session, _, _ in adds}
-        if not all(self._sessions.allows(*pair) for pair in given):
-            self._check(call, self._add_many, given)
-            return
+        given = set(map(_LEDGER_AND_SESSION, adds))
+        for ledger, session in given:
+            if not self._sessions.allows(ledger, session):
+                self._check(call, self._add_many, given)
+                return
         call.charge(len(adds) * CALL_BYTES_MIN)
         answer = AddsAnswer(call, len(adds))
         for index, (ledger, entry, session, confirmed, value) in enumerate(adds):
@@ -247,12 +251,27 @@ def _adds(call: Call) -> list[tuple[int, int, int, int, bytes]]:
     count, rest = divmod(len(numbers), 5)
     if rest or not 1 <= count <= ADDS_MAX:
         raise InvalidCall(f"add_many takes five numbers for each of 1 to {ADDS_MAX} entries, {len(numbers)} came")
-    ledgers, entries, sessions, confirmed, sizes = (numbers[at::5] for at in range(5))
-    for positions in (ledgers, entries, sessions, sizes):
-        _checked(positions)
-    _checked(confirmed, NO_ENTRY)
-    values = map(_value, _cut(call.attachment, sizes), sessions)
-    return list(zip(ledgers, entries, sessions, confirmed, values, strict=True))
+    adds, start = [], 0
+    for add in zip(*[iter(numbers)] * 5, strict=True):
+        ledger, entry, session, confirmed, size = add
+        # One expression without a call: 1.7 us for four adds, 3.6 us with a call for each number.
+        if not (
+            type(ledger) is type(entry) is type(session) is type(confirmed) is type(size) is int
+            and 0 <= ledger <= _NUMBER_MAX
+            and 0 <= entry <= _NUMBER_MAX
+            and 0 <= session <= _NUMBER_MAX
+            and NO_ENTRY <= confirmed <= _NUMBER_MAX
+            and 0 <= size <= _NUMBER_MAX
+        ):
+            raise InvalidCall(
+                f"{add!r:.200} is no add: five numbers from 0 on, or {NO_ENTRY} as the last add confirmed"
+            )
+        stop = start + size
+        adds.append((ledger, entry, session, confirmed, _value(call.attachment[start:stop], session)))
+        start = stop
+    if start != len(call.attachment):
+        raise InvalidCall(f"the values have {start} bytes, {len(call.attachment)} came")
+    return adds
 
 
 def _answer(call: Call) -> Callable[[object, StoreError | None], None]:

@@ -97,8 +97,6 @@ class RpcServer:
         self._listeners: list[Listener] = []
         self._connections: dict[ServerConnection, None] = {}
         self._limits = limits
-        self._unfinished: dict[ServerConnection, int] = {}
-        """Bytes of frames that have not arrived whole."""
         self._unfinished_bytes = 0
         self._unfinished_bytes_max = unfinished_bytes_max
 
@@ -179,15 +177,12 @@ class RpcServer:
         return connection
 
     def count_unfinished(self, connection: ServerConnection, size: int) -> None:
-        """A connection has received `size` bytes of a frame that is not whole."""
-        if size <= UNFINISHED_BYTES_FREE:
-            if self._unfinished:
-                self._unfinished_bytes -= self._unfinished.pop(connection, 0)
-            return
-        self._unfinished_bytes += size - self._unfinished.get(connection, 0)
-        self._unfinished[connection] = size
+        """A connection has received `size` bytes of a frame that is not whole, none if it is gone."""
+        counted = size if size > UNFINISHED_BYTES_FREE else 0
+        self._unfinished_bytes += counted - connection.unfinished_bytes
+        connection.unfinished_bytes = counted
         if self._unfinished_bytes > self._unfinished_bytes_max:
-            most = max(self._unfinished, key=lambda each: self._unfinished[each])
+            most = max(self._connections, key=lambda each: each.unfinished_bytes)
             most.malformed(
                 f"{self._unfinished_bytes} bytes of unfinished frames are in memory, {self._unfinished_bytes_max} are "
                 "allowed, and this connection has the most of them"
@@ -206,6 +201,8 @@ class ServerConnection(RpcConnection):
         self._calls: dict[int, Call] = {}
         self._streams: dict[int, Call] = {}
         self._call_bytes = 0
+        self.unfinished_bytes = 0
+        """Bytes of a frame that has not arrived whole, as the server has counted them."""
         self._calls_aside = 0
         self._held_up = False
         self._welcomed = False
@@ -222,7 +219,9 @@ class ServerConnection(RpcConnection):
     def received(self, count: int) -> None:
         """See `RpcConnection.received`."""
         super().received(count)
-        self.server.count_unfinished(self, 0 if self.gone else self._frames.buffered_bytes)
+        unfinished_bytes = self._frames.buffered_bytes
+        if unfinished_bytes > UNFINISHED_BYTES_FREE or self.unfinished_bytes:
+            self.server.count_unfinished(self, 0 if self.gone else unfinished_bytes)
 
     def take(self, head: list[Any], attachment: memoryview, size: int) -> None:
         """See `RpcConnection.take`."""
