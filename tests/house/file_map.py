@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli", "testing", "bench")
+FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "spark", "broker", "cli", "testing", "bench")
 
 
 def file_map() -> str:

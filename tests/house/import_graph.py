@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FLOORS = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli", "testing")
+FLOORS = ("wire", "runtime", "metadata", "bookie", "log", "client", "spark", "broker", "cli", "testing")
 """The floors from the bottom up: each may import those before it."""
 
 

@@ -28,7 +28,7 @@ with contextlib.redirect_stdout(listed):
 for line in listed.getvalue().splitlines():
     show.callback(line.strip().partition(": ")[0])
 """
-FLOORS = ("bookie", "broker", "cli", "client", "log", "metadata", "runtime", "testing", "wire")
+FLOORS = ("bookie", "broker", "cli", "client", "log", "metadata", "runtime", "spark", "testing", "wire")
 TARGETS = {
     "bookie": (
         "digest entry placement record ledgers/writer ledgers/reader ledgers/recovery",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli", "testing", "bench")
+FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "spark", "broker", "cli", "testing", "bench")
 
 FREE_RELATIVE = re.compile(r"(What|Who|Whom|Whoever|Whatever|Whose|How|That which|Those (who|which|that)) ", re.I)
 """A first line that begins so has a clause as its subject instead of a noun."""

@@ -23,7 +23,7 @@ from steps import steps
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ARCHITECTURE = DOCS / "ARCHITECTURE.md"
-FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli", "testing", "bench")
+FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "spark", "broker", "cli", "testing", "bench")
 
 DECISION_WORDS_MAX = 600
 ARCHITECTURE_LINES_MAX = 310

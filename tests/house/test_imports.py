@@ -85,6 +85,9 @@ PURE = (
     "client/delivered_batch.py",
     "client/described_subscription.py",
     "client/protocol.py",
+    "spark/batches.py",
+    "spark/columns.py",
+    "spark/partitioner.py",
     "broker/kafka/connections/connection.py",
     "broker/kafka/connections/exchange.py",
     "broker/kafka/fetch_sessions.py",
@@ -208,6 +211,12 @@ def test_only_the_assembly_imports_the_whole_broker() -> None:
     seen_by = [name for name, imported in graph().items() if "broker.broker" in imported]
     assert [name for name in seen_by if name.startswith("broker.") and name not in ASSEMBLY] == []
     assert [name for name in seen_by if name.startswith("client.")] == []
+
+
+def test_a_broker_and_spark_do_not_import_each_other() -> None:
+    found = [f"{name} imports {each}" for name, imported in graph().items() for each in imported]
+    assert [line for line in found if line.startswith("broker.") and " imports spark." in line] == []
+    assert [line for line in found if line.startswith("spark.") and " imports broker." in line] == []
 
 
 def test_a_planted_circle_between_wings_is_found(tmp_path: Path) -> None:

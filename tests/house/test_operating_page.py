@@ -14,7 +14,7 @@ from gnomon.runtime.world import CommitCounts, DiskSpace
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operating.md"
-FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli")
+FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "spark", "broker", "cli")
 WRITTEN = {"info", "warning", "error", "exception", "warn_limited"}
 """The methods of a `Logger`, and of a `LimitedLog`, whose events an operator sees by default."""
 PASSES_ON = "runtime/limited_log.py"

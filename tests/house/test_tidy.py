@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli", "testing", "bench")
+FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "spark", "broker", "cli", "testing", "bench")
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 FOLDER_FILES_MAX = 17

@@ -34,7 +34,7 @@ def test_only_the_simulation_bounds_trio_from_above() -> None:
 
 
 def test_private_names_of_trio_are_used_only_by_the_simulation() -> None:
-    floors = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli", "testing")
+    floors = ("wire", "runtime", "metadata", "bookie", "log", "client", "spark", "broker", "cli", "testing")
     users = {
         str(path.relative_to(ROOT))
         for floor in floors

@@ -256,7 +256,45 @@ def build_batch(
         compression: one of `Codec`.
     """
     assert records, "a batch has at least one record"
-    body = compress(compression, b"".join([_encode_record(record) for record in records]))
+    return framed(
+        b"".join([_encode_record(record) for record in records]),
+        records_count=len(records),
+        last_offset_delta=records[-1].offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=base_timestamp + max(record.timestamp_delta for record in records),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        compression=compression,
+        transactional=transactional,
+        control=control,
+    )
+
+
+def framed(
+    records: Buffer,
+    *,
+    records_count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    compression: int = Codec.NONE,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """A whole batch of records that are encoded already.
+
+    Args:
+        records: not compressed; the other arguments describe them as `BatchHeader` and `build_batch` do.
+    """
+    body = compress(compression, records)
     attributes = compression | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
     head = HEADER.pack(
         base_offset,
@@ -265,13 +303,13 @@ def build_batch(
         2,
         0,
         attributes,
-        records[-1].offset_delta,
+        last_offset_delta,
         base_timestamp,
-        base_timestamp + max(record.timestamp_delta for record in records),
+        max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,
-        len(records),
+        records_count,
     )
     crc = crc32c(body, crc32c(head[CRC_FROM:]))
     return b"".join((head[: CRC_FROM - 4], crc.to_bytes(4, "big"), head[CRC_FROM:], body))

@@ -1,0 +1,1 @@
+"""Reads topics into Spark, and writes to topics from Spark."""

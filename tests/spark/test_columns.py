@@ -1,0 +1,183 @@
+"""Columns against the records of `iterate_records`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import edges
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnomon.spark.columns import SCHEMA, ColumnDecoder, Range, UnreadableBatch
+from gnomon.wire.kafka.batch import HEADER_BYTES, MalformedBatch, parse_batch, patched_prefix, with_log_append_time
+from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge
+from gnomon.wire.kafka.records import Record, build_batch, iterate_records
+
+LIMIT = 16 << 20
+ALL = SCHEMA.names
+EVERYTHING = Range("orders", 3, 0, 1 << 62)
+fields = st.none() | st.binary(max_size=20) | edges.byte_strings
+header = st.tuples(st.text(max_size=70) | edges.texts, st.none() | st.binary(max_size=10))
+headers = st.lists(header, max_size=3).map(tuple) | st.lists(header, min_size=20, max_size=40).map(tuple)
+rows = st.lists(
+    st.tuples(st.integers(1, 3) | st.integers(1, 2**20), st.integers(-(2**40), 2**40), fields, fields, headers),
+    min_size=1,
+    max_size=70,
+)
+batches = st.lists(st.tuples(rows, st.sampled_from(Codec), st.booleans(), st.integers(0, 500)), min_size=1, max_size=4)
+
+
+def placed(contents: Any) -> list[memoryview]:
+    """Batches as a log has them: base offsets rise, also with gaps."""
+    made, offset = [], 0
+    for given_rows, codec, append_time, gap in contents:
+        deltas = [sum(row[0] for row in given_rows[:at]) for at in range(len(given_rows))]
+        records = [Record(delta, *row[1:]) for delta, row in zip(deltas, given_rows, strict=True)]
+        batch = build_batch(records, base_timestamp=1_700_000_000_000, compression=codec, base_offset=offset + gap)
+        if append_time:
+            batch = with_log_append_time(memoryview(batch), 1_800_000_000_000)
+        made.append(memoryview(batch))
+        offset = parse_batch(made[-1]).next_offset
+    return made
+
+
+def expected(given_batches: list[memoryview], wanted: Range = EVERYTHING) -> list[dict[str, Any]]:
+    found = []
+    for batch in given_batches:
+        head = parse_batch(batch)
+        for record in iterate_records(batch, LIMIT):
+            offset = head.base_offset + record.offset_delta
+            stamped = head.is_log_append_time
+            time = head.max_timestamp if stamped else head.base_timestamp + record.timestamp_delta
+            named = [{"key": key, "value": value} for key, value in record.headers] or None
+            row = (record.key, record.value, wanted.topic, wanted.partition, offset, time, int(stamped), named)
+            if wanted.start <= offset < wanted.stop:
+                found.append(dict(zip(ALL, row, strict=True)))
+    return found
+
+
+def decoded(given_batches: list[memoryview], wanted: Range = EVERYTHING, columns: Any = ALL, **bounds: int) -> Any:
+    decoder = ColumnDecoder(wanted, columns, **bounds)
+    found = []
+    for result in [*map(decoder.add, given_batches), decoder.flush()]:
+        if result is not None:
+            result.validate(full=True)
+            assert result.schema == pa.schema([SCHEMA.field(name) for name in columns])
+            found += plain(result).to_pylist()
+    return found
+
+
+def plain(result: pa.RecordBatch) -> pa.RecordBatch:
+    """With timestamps as milliseconds, since Python's have fewer years than Kafka's."""
+    if "timestamp" not in result.schema.names:
+        return result
+    at = result.schema.names.index("timestamp")
+    return result.set_column(at, "timestamp", pc.divide(result.column(at).cast(pa.int64()), 1_000))
+
+
+@settings(max_examples=200, deadline=None)
+@given(batches, st.sampled_from([1, 300, 8 << 20]))
+def test_the_rows_are_the_records_of_iterate_records(contents: Any, gathered_bytes: int) -> None:
+    given_batches = placed(contents)
+    assert decoded(given_batches, gathered_bytes=gathered_bytes) == expected(given_batches)
+
+
+@settings(max_examples=100, deadline=None)
+@given(batches, st.integers(0, 300), st.integers(0, 300))
+def test_records_outside_the_range_are_no_rows(contents: Any, start: int, stop: int) -> None:
+    given_batches, wanted = placed(contents), Range("orders", 0, start, stop)
+    assert decoded(given_batches, wanted) == expected(given_batches, wanted)
+
+
+@settings(max_examples=50, deadline=None)
+@given(batches, st.lists(st.sampled_from(ALL), min_size=1, unique=True))
+def test_only_the_wanted_columns_are_made(contents: Any, columns: list[str]) -> None:
+    given_batches = placed(contents)
+    rows = expected(given_batches)
+    assert decoded(given_batches, columns=columns) == [{name: row[name] for name in columns} for row in rows]
+
+
+def reference(batch: memoryview) -> list[Record] | str:
+    try:
+        return list(iterate_records(batch, LIMIT))
+    except (MalformedBatch, TooLarge, CorruptData) as error:
+        return str(error)
+
+
+@settings(max_examples=300, deadline=None)
+@given(rows, st.sampled_from(Codec), st.data())
+def test_a_changed_batch_gives_the_rows_or_the_error_of_iterate_records(
+    given_rows: Any, codec: Codec, data: Any
+) -> None:
+    (batch,) = placed([(given_rows, codec, False, 0)])
+    changed = bytearray(batch)
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    view = memoryview(bytes(changed[: data.draw(st.just(len(changed)) | st.integers(0, len(changed)))]))
+    found, wanted = reference(view), Range("orders", 3, -(1 << 62), 1 << 62)
+    try:
+        rows = decoded([view], wanted)
+    except UnreadableBatch as error:
+        reason = str(error)
+    else:
+        assert rows == ([] if parse_batch(view).is_control else expected([view], wanted))
+        return
+    assert not isinstance(found, str) or found in reason
+
+
+def test_an_empty_batch_has_no_rows() -> None:
+    record = build_batch([Record()], base_timestamp=0)
+    head = bytearray(record[:HEADER_BYTES])
+    head[8:12] = (HEADER_BYTES - 12).to_bytes(4, "big")
+    head[57:61] = bytes(4)
+    assert decoded([memoryview(bytes(head))]) == []
+
+
+def test_a_control_batch_has_no_rows() -> None:
+    assert decoded([memoryview(build_batch([Record(key=b"\0\0\0\1")], base_timestamp=0, control=True))]) == []
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_batch_with_more_bytes_of_records_than_allowed_is_refused(codec: Codec) -> None:
+    record = Record(value=bytes(92))
+    size = len(build_batch([record], base_timestamp=0)) - HEADER_BYTES
+    batch = memoryview(build_batch([record], base_timestamp=0, compression=codec, base_offset=7))
+    assert len(decoded([batch], batch_bytes_max=size)) == 1
+    with pytest.raises(
+        UnreadableBatch, match=rf"topic 'orders', partition 3, offsets 7 to 7: .* {size - 1} (are )?allowed"
+    ):
+        decoded([batch], batch_bytes_max=size - 1)
+
+
+def test_the_damaged_one_of_several_batches_is_named() -> None:
+    sound, damaged = (bytearray(build_batch([Record(value=b"a")], base_timestamp=0, base_offset=at)) for at in (4, 5))
+    damaged[HEADER_BYTES] = 0x7F
+    with pytest.raises(UnreadableBatch, match="offsets 5 to 5: record at byte 1 declares -64 bytes"):
+        decoded([memoryview(bytes(sound)), memoryview(bytes(damaged))])
+
+
+def test_offsets_that_do_not_rise_are_refused() -> None:
+    batch = build_batch([Record(), Record(1)], base_timestamp=0)
+    with pytest.raises(UnreadableBatch, match="offsets 0 to 1: its offsets are not above those of the batches before"):
+        decoded([memoryview(batch), memoryview(batch)])
+    twice = build_batch([Record(), Record(0), Record(1)], base_timestamp=0)
+    with pytest.raises(UnreadableBatch, match="an offset is not above the offset before it"):
+        decoded([memoryview(twice)])
+    beyond = patched_prefix(parse_batch(memoryview(batch)), 3, 0) + batch[16:23] + b"\0\0\0\0" + batch[27:]
+    with pytest.raises(UnreadableBatch, match="offsets 3 to 3: an offset is not within the bounds"):
+        decoded([memoryview(beyond)])
+
+
+@pytest.mark.parametrize("timestamp", [2**62, -(2**62), 2**63 - 1, 9_223_372_036_854_775])
+def test_a_timestamp_without_microseconds_of_64_bits_is_refused(timestamp: int) -> None:
+    batch = memoryview(build_batch([Record()], base_timestamp=timestamp))
+    with pytest.raises(UnreadableBatch, match="a timestamp"):
+        decoded([batch])
+
+
+def test_a_record_without_a_timestamp_has_that_of_kafka() -> None:
+    (row,) = decoded([memoryview(build_batch([Record()], base_timestamp=-1))])
+    assert row["timestamp"] == -1
