@@ -1,0 +1,174 @@
+"""The proposals of a sink's drivers, and the decisions among them.
+
+The drivers of a writer append proposals to one partition. The order of that log decides, so all drivers agree.
+
+1. The first valid proposal of number n + 1 behind decision n is decision n + 1. All others are void, for ever.
+2. A proposal is valid behind a decision of the same query with a lower batch id. One of another query is valid only if
+   it takes the writer over. The first proposal of a writer is valid.
+3. A log that was trimmed begins with a decision. So a driver that reads the log from any such place finds the same
+   decisions.
+4. A batch id of a query is decided at most once while the query owns the writer.
+5. The producer epoch of decision n is n modulo EPOCHS, and a new producer id begins whenever that is 0. So no two
+   decisions have the same epoch of the same producer id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from gnomon.spark.offsets import TopicPartition
+
+EPOCHS: Final = 30_000
+"""Epochs of one producer id; a broker accepts 32,767."""
+_FORMAT: Final = 1
+
+
+class UnreadableProposal(Exception):
+    """A record among the proposals of a writer is none; the text says why."""
+
+
+class StagedBatch(NamedTuple):
+    """An encoded batch for one target partition, at its place among the staged records."""
+
+    target: TopicPartition
+    staging_partition: int
+    offset: int
+    records: int
+    crc: int
+    """CRC-32C of the encoded batch."""
+
+
+class Proposal(NamedTuple):
+    """The batches that a driver wants to append to the targets, as number `number` of its writer."""
+
+    number: int
+    query: str
+    batch: int
+    takes_over: bool
+    """Whether it may follow a decision of another query."""
+    producer_id: int
+    staged: tuple[StagedBatch, ...]
+    """In the order in which each target partition gets them."""
+    ends: Mapping[TopicPartition, int]
+    """The end offsets of all staging and target partitions, read behind the staging and before the proposal."""
+
+    @property
+    def producer_epoch(self) -> int:
+        """The epoch that its batches are stamped with (invariant 5)."""
+        return self.number % EPOCHS
+
+    def encode(self) -> bytes:
+        """The value of its record."""
+        topics = sorted({place.topic for place in self.ends} | {each.target.topic for each in self.staged})
+        index = {topic: at for at, topic in enumerate(topics)}
+        staged = [(index[target.topic], target.partition, *place) for target, *place in self.staged]
+        ends = [(index[place.topic], place.partition, end) for place, end in sorted(self.ends.items())]
+        head = (self.number, self.query, self.batch, self.takes_over, self.producer_id)
+        packed: bytes = msgpack.packb((_FORMAT, *head, topics, staged, ends))
+        return packed
+
+    @classmethod
+    def decode(cls, value: bytes) -> Proposal:
+        """Undoes `encode`.
+
+        Raises:
+            UnreadableProposal: the value is none, or of a newer gnomon.
+        """
+        try:
+            fields: Any = msgpack.unpackb(value)
+            if fields[0] != _FORMAT:
+                raise UnreadableProposal(f"proposals of format {fields[0]!r:.20} are unknown: upgrade gnomon")
+            _, number, query, batch, takes_over, producer_id, topics, staged, ends = fields
+            found = cls(
+                number,
+                query,
+                batch,
+                takes_over,
+                producer_id,
+                tuple(StagedBatch(TopicPartition(topics[at], target), *place) for at, target, *place in staged),
+                {TopicPartition(topics[at], partition): end for at, partition, end in ends},
+            )
+        except (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException) as error:
+            raise UnreadableProposal(f"a record of {len(value)} bytes is no proposal: {error}") from None
+        if not found._is_sound():
+            raise UnreadableProposal(f"a record of {len(value)} bytes has no fields of a proposal")
+        return found
+
+    def _is_sound(self) -> bool:
+        numbers = [self.number, self.batch, self.producer_id, *self.ends.values()]
+        for target, *place in self.staged:
+            numbers += [target.partition, *place]
+        return (
+            all(type(number) is int and number >= 0 for number in numbers)
+            and type(self.query) is str
+            and type(self.takes_over) is bool
+            and all(type(place.topic) is str and type(place.partition) is int for place in self.ends)
+            and all(type(each.target.topic) is str for each in self.staged)
+        )
+
+
+class Verdict(Enum):
+    """The state of a batch of a query."""
+
+    OK = "decided, by this driver's proposal"
+    ALREADY = "this batch or a later one of the query was decided, by another driver's proposal"
+    FENCED = "another query owns the writer"
+    OPEN = "not decided: it may be proposed"
+
+
+class Decisions:
+    """The fold over the proposals of a writer, which are read in the order of their log."""
+
+    def __init__(self) -> None:
+        """Nothing is read."""
+        self.last: Proposal | None = None
+        """The last decision."""
+        self.last_offset = -1
+        """Its offset among the proposals."""
+
+    def read(self, offset: int, proposal: Proposal) -> bool:
+        """Reads the next proposal, and returns whether it is a decision."""
+        decided = self._is_valid(proposal)
+        if decided:
+            self.last, self.last_offset = proposal, offset
+        return decided
+
+    def _is_valid(self, proposal: Proposal) -> bool:
+        last = self.last
+        if last is None:
+            return True  # the first of a writer, or the decision that a trimmed log begins with
+        if proposal.number != last.number + 1:
+            return False
+        if proposal.query == last.query:
+            return proposal.batch > last.batch
+        return proposal.takes_over
+
+    @property
+    def next_number(self) -> int:
+        """The number that the next proposal has."""
+        return 1 if self.last is None else self.last.number + 1
+
+    @property
+    def next_producer_id(self) -> int | None:
+        """The producer id of the next proposal; None if it takes a new one."""
+        return None if self.last is None or self.next_number % EPOCHS == 0 else self.last.producer_id
+
+    def verdict(self, query: str, batch: int, *, own_offset: int | None = None, takes_over: bool = False) -> Verdict:
+        """The state of a batch, once all proposals up to this driver's own one were read.
+
+        Args:
+            own_offset: where this driver's proposal was appended; None before it is.
+            takes_over: whether this driver may follow another query.
+        """
+        last = self.last
+        if last is None:
+            return Verdict.OPEN
+        if own_offset is not None and self.last_offset == own_offset:
+            return Verdict.OK
+        if last.query == query:
+            return Verdict.ALREADY if last.batch >= batch else Verdict.OPEN
+        return Verdict.OPEN if takes_over else Verdict.FENCED

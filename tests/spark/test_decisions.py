@@ -1,0 +1,124 @@
+"""The decisions among the proposals of several drivers."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.spark.decisions import EPOCHS, Decisions, Proposal, StagedBatch, UnreadableProposal, Verdict
+from gnomon.spark.offsets import TopicPartition
+
+places = st.builds(TopicPartition, st.sampled_from(["orders", "logs", "__gnomon_sink_w"]), st.integers(0, 2**31 - 1))
+numbers = st.integers(0, 2**63 - 1)
+staged = st.builds(StagedBatch, places, st.integers(0, 9), numbers, st.integers(0, 2**31), st.integers(0, 2**32 - 1))
+proposals = st.builds(
+    Proposal,
+    numbers,
+    st.text(max_size=5),
+    numbers,
+    st.booleans(),
+    numbers,
+    st.lists(staged, max_size=5).map(tuple),
+    st.dictionaries(places, numbers, max_size=5),
+)
+
+
+def proposed(number: int, query: str, batch: int, *, takes_over: bool = False) -> Proposal:
+    return Proposal(number, query, batch, takes_over, 9_000, (), {})
+
+
+@given(proposals)
+def test_a_proposal_survives_its_encoding(proposal: Proposal) -> None:
+    assert Proposal.decode(proposal.encode()) == proposal
+
+
+@given(proposals, st.data())
+def test_a_changed_proposal_is_refused_or_read(proposal: Proposal, data: st.DataObject) -> None:
+    changed = bytearray(proposal.encode())
+    changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    value = bytes(changed[: data.draw(st.just(len(changed)) | st.integers(0, len(changed)))])
+    try:
+        found = Proposal.decode(value)
+    except UnreadableProposal:
+        return
+    assert Proposal.decode(found.encode()) == found
+
+
+@pytest.mark.parametrize("value", [b"", b"\x00", msgpack.packb([2]), msgpack.packb({"a": 1}), msgpack.packb([1, 2, 3])])
+def test_another_record_is_no_proposal(value: bytes) -> None:
+    with pytest.raises(UnreadableProposal):
+        Proposal.decode(value)
+
+
+small = st.builds(
+    proposed,
+    st.integers(1, 6),
+    st.sampled_from("ab"),
+    st.integers(0, 4),
+    takes_over=st.sampled_from([False, False, True]),
+)
+
+
+@given(st.lists(small, max_size=30), st.integers(0, 40))
+def test_every_driver_finds_the_same_decisions_from_any_decision_on(log: list[Proposal], chosen: int) -> None:
+    """Invariants 1 and 3."""
+    whole = Decisions()
+    decided = [offset for offset, proposal in enumerate(log) if whole.read(offset, proposal)]
+    assert [log[offset].number for offset in decided[1:]] == [log[offset].number + 1 for offset in decided[:-1]]
+    for begin in decided[chosen : chosen + 1]:
+        later = Decisions()
+        found = [offset for offset in range(begin, len(log)) if later.read(offset, log[offset])]
+        assert found == [offset for offset in decided if offset >= begin]
+        assert (later.last, later.last_offset) == (whole.last, whole.last_offset)
+
+
+@given(st.lists(small, max_size=30))
+def test_a_batch_of_a_query_is_decided_once_while_the_query_owns_the_writer(log: list[Proposal]) -> None:
+    """Invariants 2 and 4."""
+    decisions, owner, batches = Decisions(), None, []
+    for offset, proposal in enumerate(log):
+        if not decisions.read(offset, proposal):
+            continue
+        if proposal.query != owner:
+            assert owner is None or proposal.takes_over
+            owner, batches = proposal.query, []
+        assert proposal.batch not in batches
+        batches.append(proposal.batch)
+        assert batches == sorted(batches)
+
+
+def test_the_first_proposal_of_a_number_wins() -> None:
+    decisions = Decisions()
+    assert decisions.read(0, proposed(1, "a", 0))
+    assert decisions.read(5, proposed(2, "a", 1))
+    assert not decisions.read(6, proposed(2, "a", 1))
+    assert not decisions.read(7, proposed(2, "a", 2))
+    assert not decisions.read(8, proposed(4, "a", 3))
+    assert decisions.last_offset == 5
+
+
+def test_the_verdicts_of_a_driver() -> None:
+    decisions = Decisions()
+    assert decisions.verdict("a", 0) == Verdict.OPEN
+    decisions.read(3, proposed(1, "a", 4))
+    assert decisions.verdict("a", 4, own_offset=3) == Verdict.OK
+    assert decisions.verdict("a", 4, own_offset=4) == Verdict.ALREADY
+    assert decisions.verdict("a", 3) == Verdict.ALREADY
+    assert decisions.verdict("a", 5, own_offset=4) == Verdict.OPEN
+    assert decisions.verdict("b", 5) == Verdict.FENCED
+    assert decisions.verdict("b", 0, takes_over=True) == Verdict.OPEN
+
+
+def test_each_decision_has_its_own_epoch_of_its_producer() -> None:
+    """Invariant 5."""
+    decisions, used, producer_id = Decisions(), set(), 100
+    assert decisions.next_producer_id is None
+    for number in range(1, 2 * EPOCHS + 2):
+        producer_id = decisions.next_producer_id or producer_id + 1
+        proposal = Proposal(decisions.next_number, "a", number, False, producer_id, (), {})
+        assert decisions.read(number, proposal)
+        used.add((proposal.producer_id, proposal.producer_epoch))
+    assert len(used) == 2 * EPOCHS + 1
+    assert {each for each, _ in used} == {101, 102, 103}
