@@ -26,9 +26,10 @@ from dataclasses import dataclass
 
 import trio
 
+from gnomon.client.kafka.connection import PendingResponse
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.storms.kafka.log_checker import LogHistory, Send
-from gnomon.testing.storms.kafka.wire_client import WireAnswer, WireCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.batch import HEADER_BYTES, parse_batch
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
@@ -177,7 +178,7 @@ class SimulatedProducer:
 
     async def _flow(self, connection: WireConnection) -> None:
         """Keeps requests in flight until one fails."""
-        in_flight: deque[WireAnswer] = deque()
+        in_flight: deque[PendingResponse] = deque()
         while True:
             while len(in_flight) < self._in_flight_max:
                 if len(in_flight) == len(self._unsettled) and not self._form_batches():

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import trio
 
 from gnomon.broker.placement.registration import BrokerRegistration
+from gnomon.client.kafka.connection import PendingResponse
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
 from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.kafka.log_clients import FETCH_VERSION, PRODUCE_VERSION
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import WireAnswer, WireCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.testing.storms.latency.bounds import Latency
 from gnomon.testing.storms.ledgers.ledger_cluster import METADATA
 from gnomon.testing.storms.rest.roll import Roll
@@ -94,7 +95,7 @@ class _Waiting:
     """A fetch that waits, and the time of its answer."""
 
     connection: WireConnection
-    answer: WireAnswer
+    answer: PendingResponse
     asked_at: float
     answered_at: float = 0.0
 
