@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from gnomon.spark.offsets import TopicPartition
+from gnomon.client.kafka.topic_partition import TopicPartition
 
 EPOCHS: Final = 30_000
 """Epochs of one producer id; a broker accepts 32,767."""

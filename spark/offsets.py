@@ -13,18 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from gnomon.client.kafka.topic_partition import TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 _NAMES: Final = {"latest": LATEST, "earliest": EARLIEST}
-
-
-class TopicPartition(NamedTuple):
-    """One partition of a topic."""
-
-    topic: str
-    partition: int
 
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]

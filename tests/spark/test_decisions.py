@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.decisions import EPOCHS, Decisions, Proposal, StagedBatch, UnreadableProposal, Verdict
-from gnomon.spark.offsets import TopicPartition
 
 places = st.builds(TopicPartition, st.sampled_from(["orders", "logs", "__gnomon_sink_w"]), st.integers(0, 2**31 - 1))
 numbers = st.integers(0, 2**63 - 1)

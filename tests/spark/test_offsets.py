@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.offsets import (
     BadOption,
-    TopicPartition,
     admitted,
     backlog,
     encode_offsets,
