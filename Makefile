@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help map run test check simulate planted attacks damage promises mutations chaos bench bench-fanout conformance versions package clean
+.PHONY: help map run test check simulate planted attacks damage promises mutations chaos bench bench-fanout conformance test-spark versions package clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -67,6 +67,10 @@ conformance: $(STAMP) ## other people's clients against a broker, a cluster, and
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --cluster
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --shadows
+
+test-spark: $(STAMP) ## the source in Spark itself (Java 17; installs pyspark, 456 MB)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[spark]'
+	@$(BIN)/python -m pytest -q -rs tests/with_spark --spark
 
 versions: $(STAMP) ## the fixtures, the front ends and more with the lowest versions of all dependencies and with the newest
 	@$(BIN)/python tests/house/versions.py

@@ -18,8 +18,9 @@ from typing import Any, Final, TypeAlias
 from gnomon.client.kafka.topic_partition import TopicPartition
 
 LATEST: Final = -1
+"""Stands for the end of a partition in the offsets of a user."""
 EARLIEST: Final = -2
-_NAMES: Final = {"latest": LATEST, "earliest": EARLIEST}
+"""Stands for the start of a partition."""
 
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]

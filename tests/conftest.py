@@ -45,4 +45,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--planted", action="store_true", help="also look for every planted bug, and print how many seeds each took"
     )
+    parser.addoption("--spark", action="store_true", help="also run Spark, which needs Java 17 and gnomon[spark]")
     parser.addoption("--kills", type=int, default=3, help="how often the broker under load is killed (SIGKILL)")

@@ -1,0 +1,54 @@
+"""The connections of one Python process of Spark: made when they are first used, kept from task to task."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import TypeVar
+
+from gnomon.client.addresses import Address
+from gnomon.client.kafka.cluster import KafkaCluster
+from gnomon.runtime.trio_thread import TrioThread, in_trio_thread
+from gnomon.runtime.trio_world import open_trio_world
+
+T = TypeVar("T")
+
+_open = ExitStack()
+_clusters: dict[tuple[int, tuple[Address, ...]], tuple[KafkaCluster, TrioThread]] = {}
+
+
+def cluster_of(addresses: Sequence[Address]) -> tuple[KafkaCluster, TrioThread]:
+    """The connections to a cluster, and the thread that they are used in.
+
+    A process that was forked makes its own: neither the sockets nor the thread of its parent are of use to it.
+    """
+    key = os.getpid(), tuple(addresses)
+    if key not in _clusters:
+        _clusters[key] = _open.enter_context(in_trio_thread(_connected(addresses), "gnomon", _ended))
+    return _clusters[key]
+
+
+def each(thread: TrioThread, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    """The items of an asynchronous generator, each made by a call into the thread."""
+
+    async def following() -> list[T]:
+        async for item in items:
+            return [item]
+        return []
+
+    try:
+        while found := thread.call(following):
+            yield found[0]
+    finally:
+        thread.call(items.aclose)
+
+
+@asynccontextmanager
+async def _connected(addresses: Sequence[Address]) -> AsyncIterator[KafkaCluster]:
+    async with open_trio_world() as world, KafkaCluster(world, addresses, "gnomon-spark") as cluster:
+        yield cluster
+
+
+def _ended() -> Exception:
+    return RuntimeError("the connections of this process were closed")

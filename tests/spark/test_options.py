@@ -1,0 +1,94 @@
+"""The options of the source: defaults, precedence and refusals."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gnomon.client.kafka.topic_partition import TopicPartition
+from gnomon.spark.offsets import EARLIEST, LATEST, BadOption
+from gnomon.spark.options import Bound, SourceOptions
+
+SERVERS = {"kafka.bootstrap.servers": "one:9092,two:9093"}
+
+
+def parsed(streaming: bool = False, **given: str) -> SourceOptions:
+    options = {**SERVERS, "subscribe": "orders", **{name.replace("__", "."): value for name, value in given.items()}}
+    return SourceOptions.parse({name.lower(): value for name, value in options.items()}, streaming=streaming)
+
+
+def test_the_defaults_are_those_of_the_connector() -> None:
+    batch, stream = parsed(), parsed(streaming=True)
+    assert batch.addresses == (("one", 9092), ("two", 9093))
+    assert (batch.topics, batch.pattern, batch.assigned) == (("orders",), None, None)
+    assert (batch.starting.default, batch.ending.default, stream.starting.default) == (EARLIEST, LATEST, LATEST)
+    assert (batch.fail_on_data_loss, batch.include_headers, batch.late_start_is_latest) == (True, False, False)
+    assert (batch.tasks_min, batch.task_records_max) == (1, None)
+
+
+def test_several_topics_are_separated_by_commas() -> None:
+    assert parsed(subscribe=" a, b,a ,").topics == ("a", "b")
+
+
+def test_times_count_before_times_of_partitions_and_those_before_offsets() -> None:
+    place = TopicPartition("orders", 0)
+    offsets, times = '{"orders":{"0":7}}', '{"orders":{"0":1700}}'
+    assert parsed(startingOffsets=offsets).starting == Bound(None, {place: 7}, False, "startingOffsets")
+    both = parsed(startingOffsets=offsets, startingOffsetsByTimestamp=times)
+    assert both.starting == Bound(None, {place: 1700}, True, "startingOffsetsByTimestamp")
+    all_three = parsed(startingOffsets=offsets, startingOffsetsByTimestamp=times, startingTimestamp="5")
+    assert all_three.starting == Bound(5, {}, True, "startingTimestamp")
+    assert parsed(endingTimestamp="5").ending == Bound(5, {}, True, "endingTimestamp")
+
+
+def test_settings_that_tune_a_consumer_have_no_effect() -> None:
+    assert (
+        parsed(kafka__max__poll__records="10", fetchOffset__numRetries="3", kafka__security__protocol="PLAINTEXT")
+        == parsed()
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"subscribed": "x"}, "subscribed: no such option; is it subscribe?"),
+        ({"whatever": "x"}, "whatever: no such option"),
+        ({"assign": '{"a":[0]}'}, "give one of subscribe, subscribePattern and assign: there is subscribe and assign"),
+        ({"subscribe": ","}, "subscribe=',': give the names of topics"),
+        ({"kafka__bootstrap__servers": "one"}, "kafka.bootstrap.servers='one': give HOST:PORT"),
+        (
+            {"kafka__security__protocol": "SSL"},
+            "kafka.security.protocol: connections with TLS or SASL are not built yet",
+        ),
+        ({"kafka__sasl__mechanism": "PLAIN"}, "kafka.sasl.mechanism: connections with TLS or SASL"),
+        ({"kafka__isolation__level": "read_all"}, "expected read_uncommitted or read_committed"),
+        (
+            {"startingOffsets": "latest"},
+            "startingOffsets: a batch read that starts at the latest offset would be empty",
+        ),
+        ({"startingOffsets": '{"orders":{"0":-1}}'}, "startingOffsets: a batch read that starts at the latest"),
+        ({"endingOffsets": "earliest"}, "endingOffsets: a batch read that ends at the earliest offset would be empty"),
+        ({"startingOffsets": "soon"}, "startingOffsets='soon': expected JSON"),
+        ({"startingTimestamp": "-5"}, "startingTimestamp='-5': expected a whole number from 0 on"),
+        ({"startingOffsetsByTimestamp": '{"orders":{"0":-1}}'}, "-1 of partition 0 is no number from 0 on"),
+        ({"startingOffsetsByTimestampStrategy": "none"}, "expected error or latest"),
+        ({"minPartitions": "0"}, "minPartitions='0': expected a whole number from 1 on"),
+        ({"maxRecordsPerPartition": "²"}, "expected a whole number from 1 on"),
+        ({"maxBatchBytes": "1e6"}, "expected a whole number from 1 on"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss='no': expected true or false"),
+        ({"includeHeaders": "yes"}, "includeHeaders='yes': expected false or true"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(given: dict[str, str], text: str) -> None:
+    with pytest.raises(BadOption, match=re.escape(text)):
+        parsed(**given)
+
+
+def test_a_pattern_that_is_none_and_missing_ways_to_choose_topics_are_named() -> None:
+    with pytest.raises(BadOption, match="subscribePattern='\\('"):
+        SourceOptions.parse({**SERVERS, "subscribepattern": "("}, streaming=False)
+    with pytest.raises(BadOption, match="there is none of them"):
+        SourceOptions.parse(SERVERS, streaming=False)
+    with pytest.raises(BadOption, match="endingOffsets: a stream has no end"):
+        parsed(streaming=True, endingOffsets="latest")
