@@ -111,7 +111,7 @@ class Proposal(NamedTuple):
         )
 
 
-class Verdict(Enum):
+class BatchVerdict(Enum):
     """The state of a batch of a query."""
 
     OK = "decided, by this driver's proposal"
@@ -157,7 +157,9 @@ class Decisions:
         """The producer id of the next proposal; None if it takes a new one."""
         return None if self.last is None or self.next_number % EPOCHS == 0 else self.last.producer_id
 
-    def verdict(self, query: str, batch: int, *, own_offset: int | None = None, takes_over: bool = False) -> Verdict:
+    def verdict(
+        self, query: str, batch: int, *, own_offset: int | None = None, takes_over: bool = False
+    ) -> BatchVerdict:
         """The state of a batch, once all proposals up to this driver's own one were read.
 
         Args:
@@ -166,9 +168,9 @@ class Decisions:
         """
         last = self.last
         if last is None:
-            return Verdict.OPEN
+            return BatchVerdict.OPEN
         if own_offset is not None and self.last_offset == own_offset:
-            return Verdict.OK
+            return BatchVerdict.OK
         if last.query == query:
-            return Verdict.ALREADY if last.batch >= batch else Verdict.OPEN
-        return Verdict.OPEN if takes_over else Verdict.FENCED
+            return BatchVerdict.ALREADY if last.batch >= batch else BatchVerdict.OPEN
+        return BatchVerdict.OPEN if takes_over else BatchVerdict.FENCED

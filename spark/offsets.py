@@ -18,9 +18,9 @@ from typing import Any, Final, TypeAlias
 from gnomon.client.kafka.topic_partition import TopicPartition
 
 LATEST: Final = -1
-"""Stands for the end of a partition in the offsets of a user."""
+"""The end of a partition, in the offsets that a user gives."""
 EARLIEST: Final = -2
-"""Stands for the start of a partition."""
+"""The start of a partition."""
 
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]

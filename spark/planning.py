@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from gnomon.client.addresses import Address
-from gnomon.client.kafka.cluster import KafkaCluster
+from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.offsets import find_offsets
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.columns import Range
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 async def plan(
-    cluster: KafkaCluster, options: SourceOptions, columns: Iterable[str], warn: Callable[[str], None]
+    cluster: KafkaBrokers, options: SourceOptions, columns: Iterable[str], warn: Callable[[str], None]
 ) -> list[Task]:
     """The tasks of a batch read.
 
@@ -50,7 +50,7 @@ async def plan(
     Raises:
         BadOption: the offsets of the options are not those of these partitions.
         DataLost: see invariant 2.
-        KafkaError, Unreachable: as `KafkaCluster.retried`.
+        RequestRefused, Unreachable: as `KafkaBrokers.retried`.
     """
     ids = await partitions_of(cluster, options)
     earliest = _known(await find_offsets(cluster, dict.fromkeys(ids, EARLIEST)))
@@ -77,12 +77,12 @@ async def plan(
     ]
 
 
-async def partitions_of(cluster: KafkaCluster, options: SourceOptions) -> dict[TopicPartition, UUID]:
+async def partitions_of(cluster: KafkaBrokers, options: SourceOptions) -> dict[TopicPartition, UUID]:
     """The partitions that the options name, each with the id of its topic.
 
     Raises:
         BadOption: a topic does not have one of the assigned partitions.
-        KafkaError, Unreachable: as `KafkaCluster.retried`.
+        RequestRefused, Unreachable: as `KafkaBrokers.retried`.
     """
     if options.pattern is not None:
         topics = await cluster.retried("", cluster.topics)
@@ -100,7 +100,7 @@ async def partitions_of(cluster: KafkaCluster, options: SourceOptions) -> dict[T
 
 
 async def _resolved(
-    cluster: KafkaCluster,
+    cluster: KafkaBrokers,
     bound: Bound,
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],

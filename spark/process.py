@@ -8,17 +8,17 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import TypeVar
 
 from gnomon.client.addresses import Address
-from gnomon.client.kafka.cluster import KafkaCluster
+from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.runtime.trio_thread import TrioThread, in_trio_thread
 from gnomon.runtime.trio_world import open_trio_world
 
 T = TypeVar("T")
 
 _open = ExitStack()
-_clusters: dict[tuple[int, tuple[Address, ...]], tuple[KafkaCluster, TrioThread]] = {}
+_clusters: dict[tuple[int, tuple[Address, ...]], tuple[KafkaBrokers, TrioThread]] = {}
 
 
-def cluster_of(addresses: Sequence[Address]) -> tuple[KafkaCluster, TrioThread]:
+def cluster_of(addresses: Sequence[Address]) -> tuple[KafkaBrokers, TrioThread]:
     """The connections to a cluster, and the thread that they are used in.
 
     A process that was forked makes its own: neither the sockets nor the thread of its parent are of use to it.
@@ -45,8 +45,8 @@ def each(thread: TrioThread, items: AsyncGenerator[T, None]) -> Generator[T, Non
 
 
 @asynccontextmanager
-async def _connected(addresses: Sequence[Address]) -> AsyncIterator[KafkaCluster]:
-    async with open_trio_world() as world, KafkaCluster(world, addresses, "gnomon-spark") as cluster:
+async def _connected(addresses: Sequence[Address]) -> AsyncIterator[KafkaBrokers]:
+    async with open_trio_world() as world, KafkaBrokers(world, addresses, "gnomon-spark") as cluster:
         yield cluster
 
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pyarrow as pa
 
-from gnomon.client.kafka.cluster import KafkaCluster
+from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.fetching import read_batches
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.columns import ColumnDecoder
@@ -18,13 +18,13 @@ class OtherVersion(Exception):
     """The task was planned by a driver with another version of gnomon."""
 
 
-async def read(cluster: KafkaCluster, task: Task) -> AsyncGenerator[pa.RecordBatch, None]:
+async def read(cluster: KafkaBrokers, task: Task) -> AsyncGenerator[pa.RecordBatch, None]:
     """The rows of a task, in the order of their offsets.
 
     Raises:
         OtherVersion: of the driver.
         UnreadableBatch: a batch of the range.
-        MalformedBatch, KafkaError, Unreachable: as `read_batches`.
+        MalformedBatch, RequestRefused, Unreachable: as `read_batches`.
     """
     if task.version != TASK_VERSION:
         raise OtherVersion(

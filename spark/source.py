@@ -65,7 +65,7 @@ class GnomonReader(DataSourceReader):
         """The tasks; called on the driver.
 
         Raises:
-            BadOption, DataLost, KafkaError, Unreachable: as `plan`.
+            BadOption, DataLost, RequestRefused, Unreachable: as `plan`.
         """
         cluster, thread = cluster_of(self._options.addresses)
         return list(map(TaskPartition, thread.call(plan, cluster, self._options, self._columns, _log.warning)))

@@ -1,6 +1,6 @@
 """A connection to a Kafka broker, which sends messages of Kafka's protocol and waits for their responses.
 
-    connection = await ClientConnection.open(world, "broker-1", 9092)
+    connection = await KafkaClientConnection.open(world, "broker-1", 9092)
     response = await connection.request(FetchRequest(...), version=12, response=FetchResponse)
 
 1. Requests are answered in their order. A response of another request, or one that cannot be decoded, ends the
@@ -39,7 +39,7 @@ class PendingResponse:
         """Once settled: the response, or None if the connection ended before it came."""
 
 
-class ClientConnection:
+class KafkaClientConnection:
     """One connection with its requests in flight; made by `open`. It is the connection's `StreamHandler`."""
 
     def __init__(self, connection: Connection, client_id: str) -> None:
@@ -47,7 +47,7 @@ class ClientConnection:
         self.closed_by_peer = False
         """Whether the connection has ended, on whichever side."""
         self.fault: str | None = None
-        """How the broker violated the protocol, None if it did not."""
+        """The violation of the protocol that ended the connection; None if there was none."""
         self._client_id = client_id.encode()
         self._frames = KafkaFrameReader(FRAME_BYTES_MAX)
         self._pending: dict[int, PendingResponse] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnomon.wire.kafka.errors import ErrorCode
 
 
-class KafkaError(Exception):
+class RequestRefused(Exception):
     """A broker refused a request.
 
     Attributes:
@@ -19,11 +19,11 @@ class KafkaError(Exception):
 
 
 def check(error_code: int, subject: str, text: str | None = None) -> None:
-    """Raises the KafkaError of an answer, unless its code is 0."""
+    """Raises the RequestRefused of an answer, unless its code is 0."""
     if error_code:
         try:
             code = ErrorCode(error_code)
         except ValueError:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             text = f"error {error_code}, which this client does not know: {text or 'without a text'}"
-        raise KafkaError(code, subject, text)
+        raise RequestRefused(code, subject, text)

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from gnomon.client.kafka.cluster import KafkaCluster
-from gnomon.client.kafka.connection import ClientConnection, PendingResponse
-from gnomon.client.kafka.errors import KafkaError, check
+from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.client.kafka.connection import KafkaClientConnection, PendingResponse
+from gnomon.client.kafka.errors import RequestRefused, check
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
@@ -28,14 +28,14 @@ class FetchedBatches(NamedTuple):
 
 
 async def read_batches(
-    cluster: KafkaCluster, place: TopicPartition, topic_id: UUID, start: int, stop: int
+    cluster: KafkaBrokers, place: TopicPartition, topic_id: UUID, start: int, stop: int
 ) -> AsyncGenerator[FetchedBatches, None]:
     """The batches with the offsets from `start` up to, but not including, `stop`; the first and the last may have more.
 
     While the caller works on a result, the next one is on its way.
 
     Raises:
-        KafkaError, Unreachable: as `KafkaCluster.retried`.
+        RequestRefused, Unreachable: as `KafkaBrokers.retried`.
         MalformedBatch: the leader has sent something else.
     """
     fetch = _Fetching(cluster, place, topic_id, start, stop)
@@ -46,10 +46,10 @@ async def read_batches(
 class _Fetching:
     """The fetches of one partition."""
 
-    def __init__(self, cluster: KafkaCluster, place: TopicPartition, topic_id: UUID, start: int, stop: int) -> None:
+    def __init__(self, cluster: KafkaBrokers, place: TopicPartition, topic_id: UUID, start: int, stop: int) -> None:
         self._cluster, self._place, self._topic_id = cluster, place, topic_id
         self.offset, self._stop = start, stop
-        self._ahead: tuple[ClientConnection, PendingResponse] | None = None
+        self._ahead: tuple[KafkaClientConnection, PendingResponse] | None = None
 
     async def next(self) -> FetchedBatches:
         """The next batches, at least one."""
@@ -63,13 +63,13 @@ class _Fetching:
         check(data.error_code, subject)
         found = split(memoryview(data.records or b""), self.offset, self._stop)
         if not found.batches:
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, subject)
+            raise RequestRefused(ErrorCode.OFFSET_NOT_AVAILABLE, subject)
         self.offset = found.next_offset
         if self.offset < self._stop:
             self._ahead = self._send(leader)
         return found
 
-    def _send(self, leader: ClientConnection) -> tuple[ClientConnection, PendingResponse]:
+    def _send(self, leader: KafkaClientConnection) -> tuple[KafkaClientConnection, PendingResponse]:
         partition = FetchPartition(
             partition=self._place.partition, fetch_offset=self.offset, partition_max_bytes=FETCH_BYTES
         )

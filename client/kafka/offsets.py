@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from gnomon.client.kafka.cluster import KafkaCluster
-from gnomon.client.kafka.connection import ClientConnection
+from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.client.kafka.connection import KafkaClientConnection
 from gnomon.client.kafka.errors import check
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.wire.kafka.messages.positions import (
@@ -24,7 +24,7 @@ _PARTITIONS_MAX: Final = 1_000
 """Partitions of one request."""
 
 
-async def find_offsets(cluster: KafkaCluster, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+async def find_offsets(cluster: KafkaBrokers, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
     """The offset of each partition at a time.
 
     Args:
@@ -34,13 +34,13 @@ async def find_offsets(cluster: KafkaCluster, times: Mapping[TopicPartition, int
         None for a partition without a record that is as late.
 
     Raises:
-        KafkaError, Unreachable: as `KafkaCluster.retried`.
+        RequestRefused, Unreachable: as `KafkaBrokers.retried`.
     """
     found: dict[TopicPartition, int | None] = {}
 
     async def ask(topic: str) -> None:
         left = {place: time for place, time in times.items() if place.topic == topic and place not in found}
-        by_leader: dict[ClientConnection, list[TopicPartition]] = {}
+        by_leader: dict[KafkaClientConnection, list[TopicPartition]] = {}
         for place in left:
             by_leader.setdefault(await cluster.leader(*place), []).append(place)
         for leader, places in by_leader.items():
@@ -54,7 +54,7 @@ async def find_offsets(cluster: KafkaCluster, times: Mapping[TopicPartition, int
 
 
 async def _ask_leader(
-    leader: ClientConnection, topic: str, times: Mapping[TopicPartition, int]
+    leader: KafkaClientConnection, topic: str, times: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | None]:
     asked = [ListOffsetsPartition(partition_index=place.partition, timestamp=time) for place, time in times.items()]
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=asked)])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.client.kafka.topic_partition import TopicPartition
-from gnomon.spark.decisions import EPOCHS, Decisions, Proposal, StagedBatch, UnreadableProposal, Verdict
+from gnomon.spark.decisions import EPOCHS, BatchVerdict, Decisions, Proposal, StagedBatch, UnreadableProposal
 
 places = st.builds(TopicPartition, st.sampled_from(["orders", "logs", "__gnomon_sink_w"]), st.integers(0, 2**31 - 1))
 numbers = st.integers(0, 2**63 - 1)
@@ -101,14 +101,14 @@ def test_the_first_proposal_of_a_number_wins() -> None:
 
 def test_the_verdicts_of_a_driver() -> None:
     decisions = Decisions()
-    assert decisions.verdict("a", 0) == Verdict.OPEN
+    assert decisions.verdict("a", 0) == BatchVerdict.OPEN
     decisions.read(3, proposed(1, "a", 4))
-    assert decisions.verdict("a", 4, own_offset=3) == Verdict.OK
-    assert decisions.verdict("a", 4, own_offset=4) == Verdict.ALREADY
-    assert decisions.verdict("a", 3) == Verdict.ALREADY
-    assert decisions.verdict("a", 5, own_offset=4) == Verdict.OPEN
-    assert decisions.verdict("b", 5) == Verdict.FENCED
-    assert decisions.verdict("b", 0, takes_over=True) == Verdict.OPEN
+    assert decisions.verdict("a", 4, own_offset=3) == BatchVerdict.OK
+    assert decisions.verdict("a", 4, own_offset=4) == BatchVerdict.ALREADY
+    assert decisions.verdict("a", 3) == BatchVerdict.ALREADY
+    assert decisions.verdict("a", 5, own_offset=4) == BatchVerdict.OPEN
+    assert decisions.verdict("b", 5) == BatchVerdict.FENCED
+    assert decisions.verdict("b", 0, takes_over=True) == BatchVerdict.OPEN
 
 
 def test_each_decision_has_its_own_epoch_of_its_producer() -> None:

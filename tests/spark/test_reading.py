@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.client.kafka.cluster import KafkaCluster, NoSuchTopic
+from gnomon.client.kafka.brokers import KafkaBrokers, UnknownTopic
 from gnomon.spark.columns import SCHEMA
 from gnomon.spark.offsets import BadOption
 from gnomon.spark.options import SourceOptions
@@ -44,7 +44,7 @@ ORDERS = [(0, offset) for offset in range(30)] + [(1, offset) for offset in rang
 class Client:
     """Reads of a cluster with the topics of SIZES."""
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaBrokers) -> None:
         self.cluster = cluster
         self.warnings: list[str] = []
 
@@ -99,7 +99,7 @@ def with_topics(work: Callable[[Client], Awaitable[None]]) -> None:
         await brokers.start()
 
         async def client(wire: WireCluster) -> None:
-            async with KafkaCluster(wire.world, brokers.bootstrap, patience_seconds=20) as cluster:
+            async with KafkaBrokers(wire.world, brokers.bootstrap, patience_seconds=20) as cluster:
                 reader = Client(cluster)
                 await reader.fill()
                 await work(reader)
@@ -163,7 +163,7 @@ def test_tasks_are_cut_by_number_and_by_records() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ({"subscribe": "missing"}, NoSuchTopic, "topic 'missing'"),
+        ({"subscribe": "missing"}, UnknownTopic, "topic 'missing'"),
         ({"assign": '{"orders":[0,3]}'}, BadOption, "assign: topic 'orders' has no partition 3"),
         (
             {"startingOffsets": '{"orders":{"0":1,"3":1}}'},

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from gnomon.client.kafka.connection import ClientConnection
+from gnomon.client.kafka.connection import KafkaClientConnection
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
 from gnomon.wire.kafka.errors import ErrorCode
@@ -24,7 +24,7 @@ METADATA_VERSION = 9
 FIND_COORDINATOR_VERSION = 3
 
 
-class WireConnection(ClientConnection):
+class WireConnection(KafkaClientConnection):
     """A connection to a broker that never violates the protocol."""
 
     def malformed(self, fault: str) -> NoReturn:

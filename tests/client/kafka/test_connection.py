@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnomon.client.kafka.connection import REQUEST_SECONDS_MAX, ClientConnection
+from gnomon.client.kafka.connection import REQUEST_SECONDS_MAX, KafkaClientConnection
 from gnomon.runtime.world import Connection, Unreachable
 from gnomon.testing.storms.kafka.embedded_broker import HOST, PORT, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import ApiKey
@@ -43,7 +43,7 @@ class Faulty:
 
 def test_requests_of_one_connection_are_answered_in_order() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
-        connection = await ClientConnection.open(broker.client_world, HOST, PORT)
+        connection = await KafkaClientConnection.open(broker.client_world, HOST, PORT)
         pending = [connection.send(REQUEST, VERSION) for _ in range(3)]
         for each in pending:
             found = await connection.wait(each)
@@ -57,7 +57,7 @@ def test_requests_of_one_connection_are_answered_in_order() -> None:
 def test_a_request_on_an_ended_connection_fails_at_once() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         world = broker.client_world
-        connection = await ClientConnection.open(world, HOST, PORT)
+        connection = await KafkaClientConnection.open(world, HOST, PORT)
         broker.machine.kill()
         began = world.clock.monotonic()
         for _ in range(2):
@@ -84,7 +84,7 @@ def test_a_response_that_violates_the_protocol_ends_the_connection_with_the_reas
     async def scenario(broker: EmbeddedBroker) -> None:
         world = broker.client_world
         await world.network.listen("", FAULTY_PORT, lambda connection: Faulty(connection, answer))
-        connection = await ClientConnection.open(world, "clients", FAULTY_PORT)
+        connection = await KafkaClientConnection.open(world, "clients", FAULTY_PORT)
         with pytest.raises(Unreachable, match=f"no answer to {ApiKey.METADATA.name} .*{fault}"):
             await connection.request(REQUEST, VERSION, MetadataResponse)
         assert connection.closed_by_peer
@@ -96,7 +96,7 @@ def test_a_request_without_an_answer_fails_after_some_seconds() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         world = broker.client_world
         await world.network.listen("", FAULTY_PORT, lambda connection: Faulty(connection, b""))
-        connection = await ClientConnection.open(world, "clients", FAULTY_PORT)
+        connection = await KafkaClientConnection.open(world, "clients", FAULTY_PORT)
         began = world.clock.monotonic()
         with pytest.raises(Unreachable, match="no answer to METADATA"):
             await connection.request(REQUEST, VERSION, MetadataResponse)

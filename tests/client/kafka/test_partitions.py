@@ -8,8 +8,8 @@ from contextlib import aclosing
 import pytest
 import trio
 
-from gnomon.client.kafka.cluster import KafkaCluster, NoSuchTopic
-from gnomon.client.kafka.errors import KafkaError
+from gnomon.client.kafka.brokers import KafkaBrokers, UnknownTopic
+from gnomon.client.kafka.errors import RequestRefused
 from gnomon.client.kafka.fetching import read_batches, split
 from gnomon.client.kafka.offsets import EARLIEST, LATEST, find_offsets
 from gnomon.client.kafka.topic_partition import TopicPartition
@@ -46,7 +46,7 @@ END = BATCHES * RECORDS
 ORDERS = TopicPartition("orders", 0)
 
 
-def with_records(work: Callable[[BrokerCluster, KafkaCluster], Awaitable[None]]) -> None:
+def with_records(work: Callable[[BrokerCluster, KafkaBrokers], Awaitable[None]]) -> None:
     """Runs `work` on a client of two brokers, with records in partition 0 of the topic `orders`; 1 has none."""
 
     async def scenario(simulation: Simulation) -> None:
@@ -54,7 +54,7 @@ def with_records(work: Callable[[BrokerCluster, KafkaCluster], Awaitable[None]])
         await brokers.start()
 
         async def client(wire: WireCluster) -> None:
-            async with KafkaCluster(wire.world, brokers.bootstrap, patience_seconds=20) as cluster:
+            async with KafkaBrokers(wire.world, brokers.bootstrap, patience_seconds=20) as cluster:
                 await create(cluster)
                 await work(brokers, cluster)
 
@@ -63,7 +63,7 @@ def with_records(work: Callable[[BrokerCluster, KafkaCluster], Awaitable[None]])
     simulate(1, scenario)
 
 
-async def create(cluster: KafkaCluster) -> None:
+async def create(cluster: KafkaBrokers) -> None:
     orders = CreatableTopic(name="orders", num_partitions=2, replication_factor=-1)
     broker = await cluster.any_broker()
     await broker.request(CreateTopicsRequest(topics=[orders]), 7, CreateTopicsResponse)
@@ -78,7 +78,7 @@ async def create(cluster: KafkaCluster) -> None:
         assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-async def offsets_of(cluster: KafkaCluster, start: int, stop: int) -> list[int]:
+async def offsets_of(cluster: KafkaBrokers, start: int, stop: int) -> list[int]:
     found = []
     topic_id = (await cluster.topic("orders")).id
     async with aclosing(read_batches(cluster, ORDERS, topic_id, start, stop)) as parts:
@@ -93,21 +93,21 @@ async def offsets_of(cluster: KafkaCluster, start: int, stop: int) -> list[int]:
 
 
 def test_offsets_are_found_by_time() -> None:
-    async def work(_: BrokerCluster, cluster: KafkaCluster) -> None:
+    async def work(_: BrokerCluster, cluster: KafkaBrokers) -> None:
         other = TopicPartition("orders", 1)
         assert await find_offsets(cluster, {}) == {}
         assert await find_offsets(cluster, {ORDERS: EARLIEST, other: EARLIEST}) == {ORDERS: 0, other: 0}
         assert await find_offsets(cluster, {ORDERS: LATEST, other: LATEST}) == {ORDERS: END, other: 0}
         assert await find_offsets(cluster, {ORDERS: START_MS + 33, other: 0}) == {ORDERS: 33, other: None}
         assert await find_offsets(cluster, {ORDERS: START_MS + END}) == {ORDERS: None}
-        with pytest.raises(NoSuchTopic):
+        with pytest.raises(UnknownTopic):
             await find_offsets(cluster, {TopicPartition("missing", 0): LATEST})
 
     with_records(work)
 
 
 def test_batches_of_a_range_are_read_once_and_in_order() -> None:
-    async def work(_: BrokerCluster, cluster: KafkaCluster) -> None:
+    async def work(_: BrokerCluster, cluster: KafkaBrokers) -> None:
         assert await offsets_of(cluster, 0, END) == list(range(END))
         assert await offsets_of(cluster, 15, 35) == list(range(10, 40))
         assert await offsets_of(cluster, 20, 20) == []
@@ -116,7 +116,7 @@ def test_batches_of_a_range_are_read_once_and_in_order() -> None:
 
 
 def test_a_range_is_read_on_while_its_leader_is_killed() -> None:
-    async def work(brokers: BrokerCluster, cluster: KafkaCluster) -> None:
+    async def work(brokers: BrokerCluster, cluster: KafkaBrokers) -> None:
         async def kill() -> None:
             await trio.sleep(0.002)
             brokers.brokers[brokers.leader(*ORDERS)].kill()
@@ -132,11 +132,11 @@ def test_a_range_is_read_on_while_its_leader_is_killed() -> None:
 
 
 def test_records_that_were_deleted_and_topics_that_were_created_again_are_not_read() -> None:
-    async def work(_: BrokerCluster, cluster: KafkaCluster) -> None:
+    async def work(_: BrokerCluster, cluster: KafkaBrokers) -> None:
         leader = await cluster.leader(*ORDERS)
         cut = DeleteRecordsTopic(name="orders", partitions=[DeleteRecordsPartition(partition_index=0, offset=50)])
         await leader.request(DeleteRecordsRequest(topics=[cut], timeout_ms=9_000), 2, DeleteRecordsResponse)
-        with pytest.raises(KafkaError, match="partition 0 of topic 'orders' at offset 20") as caught:
+        with pytest.raises(RequestRefused, match="partition 0 of topic 'orders' at offset 20") as caught:
             await offsets_of(cluster, 20, 60)
         assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
         old = (await cluster.topic("orders")).id
@@ -145,7 +145,7 @@ def test_records_that_were_deleted_and_topics_that_were_created_again_are_not_re
         await broker.request(deleted, 6, DeleteTopicsResponse)
         cluster.forget("orders")
         await create(cluster)
-        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_ID"):
+        with pytest.raises(RequestRefused, match="UNKNOWN_TOPIC_ID"):
             await anext(read_batches(cluster, ORDERS, old, 60, 80))
 
     with_records(work)

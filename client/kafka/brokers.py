@@ -1,6 +1,6 @@
 """The brokers of a cluster, for a client that sends its requests to the leaders of partitions.
 
-    async with KafkaCluster(world, [("broker-1", 9092)]) as cluster:
+    async with KafkaBrokers(world, [("broker-1", 9092)]) as cluster:
         leader = await cluster.leader("orders", 0)
 
 1. There is at most one connection to each address.
@@ -19,8 +19,8 @@ from uuid import UUID
 import trio
 
 from gnomon.client.addresses import Address
-from gnomon.client.kafka.connection import ClientConnection
-from gnomon.client.kafka.errors import KafkaError, check
+from gnomon.client.kafka.connection import KafkaClientConnection
+from gnomon.client.kafka.errors import RequestRefused, check
 from gnomon.runtime.backoff import Backoff
 from gnomon.runtime.world import Unreachable, World
 from gnomon.wire.kafka.errors import ErrorCode
@@ -33,7 +33,7 @@ PATIENCE_SECONDS: Final = 60.0
 RETRY: Final = Backoff(0.05, 1.0)
 
 
-class NoSuchTopic(KafkaError):
+class UnknownTopic(RequestRefused):
     """No topic has this name."""
 
 
@@ -45,7 +45,7 @@ class TopicLeaders(NamedTuple):
     """The leader of each partition; None while it has none."""
 
 
-class KafkaCluster:
+class KafkaBrokers:
     """The connections of one client; it closes them when its `async with` block ends."""
 
     def __init__(
@@ -65,7 +65,7 @@ class KafkaCluster:
         self._addresses = list(addresses)
         self._client_id = client_id
         self._patience_seconds = patience_seconds
-        self._connections: dict[Address, ClientConnection] = {}
+        self._connections: dict[Address, KafkaClientConnection] = {}
         self._opening: dict[Address, trio.Lock] = {}
         self._topics: dict[str, TopicLeaders] = {}
 
@@ -78,7 +78,7 @@ class KafkaCluster:
         for connection in self._connections.values():
             connection.close()
 
-    async def any_broker(self) -> ClientConnection:
+    async def any_broker(self) -> KafkaClientConnection:
         """A connection to one of the brokers.
 
         Raises:
@@ -99,8 +99,8 @@ class KafkaCluster:
             names: the topics; None for all.
 
         Raises:
-            NoSuchTopic: one of the names.
-            KafkaError: a broker refused for another reason.
+            UnknownTopic: one of the names.
+            RequestRefused: a broker refused for another reason.
             Unreachable: no broker answers.
         """
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
@@ -110,7 +110,7 @@ class KafkaCluster:
         brokers = {member.node_id: (member.host, member.port) for member in found.brokers}
         for topic in found.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise NoSuchTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r}")
+                raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r}")
             check(topic.error_code, f"topic {topic.name!r}")
         topics = {
             topic.name or "": TopicLeaders(
@@ -126,20 +126,20 @@ class KafkaCluster:
         known = self._topics.get(name)
         return known if known is not None else (await self.topics([name]))[name]
 
-    async def leader(self, topic: str, partition: int) -> ClientConnection:
+    async def leader(self, topic: str, partition: int) -> KafkaClientConnection:
         """A connection to the leader of a partition.
 
         Raises:
             Unreachable: it does not answer, or no broker does.
-            KafkaError: there is no such topic or partition, or no leader at the moment.
+            RequestRefused: there is no such topic or partition, or no leader at the moment.
         """
         leaders = (await self.topic(topic)).leaders
         place = f"partition {partition} of topic {topic!r}"
         if partition not in leaders:
-            raise NoSuchTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place)
+            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place)
         address = leaders[partition]
         if address is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, place)
+            raise RequestRefused(ErrorCode.LEADER_NOT_AVAILABLE, place)
         return await self._connection(address)
 
     def forget(self, topic: str) -> None:
@@ -150,8 +150,8 @@ class KafkaCluster:
         """The result of the first attempt that succeeds (invariant 3); `topic` is the one that it uses.
 
         Raises:
-            NoSuchTopic: at once.
-            KafkaError: with an error that is not retriable, at once; with another one, after `patience_seconds`.
+            UnknownTopic: at once.
+            RequestRefused: with an error that is not retriable, at once; with another one, after `patience_seconds`.
             Unreachable: after `patience_seconds`.
         """
         clock = self._world.clock
@@ -159,9 +159,9 @@ class KafkaCluster:
         while True:
             try:
                 return await attempt()
-            except (Unreachable, KafkaError) as error:
-                is_final = isinstance(error, NoSuchTopic) or (
-                    isinstance(error, KafkaError) and not error.code.retriable
+            except (Unreachable, RequestRefused) as error:
+                is_final = isinstance(error, UnknownTopic) or (
+                    isinstance(error, RequestRefused) and not error.code.retriable
                 )
                 if is_final or clock.monotonic() >= until:
                     raise
@@ -169,10 +169,12 @@ class KafkaCluster:
             failures += 1
             await clock.sleep(RETRY.seconds(failures))
 
-    async def _connection(self, address: Address) -> ClientConnection:
+    async def _connection(self, address: Address) -> KafkaClientConnection:
         async with self._opening.setdefault(address, trio.Lock()):
             known = self._connections.get(address)
             if known is None or known.closed_by_peer:
                 self._connections.pop(address, None)
-                known = self._connections[address] = await ClientConnection.open(self._world, *address, self._client_id)
+                known = self._connections[address] = await KafkaClientConnection.open(
+                    self._world, *address, self._client_id
+                )
             return known

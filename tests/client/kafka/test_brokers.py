@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from gnomon.client.kafka.cluster import KafkaCluster, NoSuchTopic
-from gnomon.client.kafka.connection import ClientConnection
-from gnomon.client.kafka.errors import KafkaError, check
+from gnomon.client.kafka.brokers import KafkaBrokers, UnknownTopic
+from gnomon.client.kafka.connection import KafkaClientConnection
+from gnomon.client.kafka.errors import RequestRefused, check
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
@@ -28,7 +28,7 @@ PARTITIONS = 8
 PATIENCE_SECONDS = 20.0
 
 
-def with_two_brokers(work: Callable[[BrokerCluster, KafkaCluster], Awaitable[None]]) -> None:
+def with_two_brokers(work: Callable[[BrokerCluster, KafkaBrokers], Awaitable[None]]) -> None:
     """Runs `work` on a client of two brokers, with the topic `orders`."""
 
     async def scenario(simulation: Simulation) -> None:
@@ -36,7 +36,7 @@ def with_two_brokers(work: Callable[[BrokerCluster, KafkaCluster], Awaitable[Non
         await brokers.start()
 
         async def client(wire: WireCluster) -> None:
-            async with KafkaCluster(wire.world, brokers.bootstrap, patience_seconds=PATIENCE_SECONDS) as cluster:
+            async with KafkaBrokers(wire.world, brokers.bootstrap, patience_seconds=PATIENCE_SECONDS) as cluster:
                 orders = CreatableTopic(name="orders", num_partitions=PARTITIONS, replication_factor=-1)
                 broker = await cluster.any_broker()
                 await broker.request(CreateTopicsRequest(topics=[orders]), 7, CreateTopicsResponse)
@@ -47,7 +47,7 @@ def with_two_brokers(work: Callable[[BrokerCluster, KafkaCluster], Awaitable[Non
     simulate(1, scenario)
 
 
-async def end_of(cluster: KafkaCluster, partition: int) -> int:
+async def end_of(cluster: KafkaBrokers, partition: int) -> int:
     """The end of a partition, which only its leader tells."""
     leader = await cluster.leader("orders", partition)
     asked = [ListOffsetsPartition(partition_index=partition, timestamp=-1)]
@@ -58,8 +58,8 @@ async def end_of(cluster: KafkaCluster, partition: int) -> int:
 
 
 def test_each_partition_is_asked_at_its_leader_over_one_connection_to_each_broker() -> None:
-    async def work(brokers: BrokerCluster, cluster: KafkaCluster) -> None:
-        leaders: dict[int, ClientConnection] = {}
+    async def work(brokers: BrokerCluster, cluster: KafkaBrokers) -> None:
+        leaders: dict[int, KafkaClientConnection] = {}
 
         async def ask(partition: int) -> None:
             assert await end_of(cluster, partition) == 0
@@ -76,7 +76,7 @@ def test_each_partition_is_asked_at_its_leader_over_one_connection_to_each_broke
 
 
 def test_an_attempt_reaches_the_next_leader_after_the_first_was_killed() -> None:
-    async def work(brokers: BrokerCluster, cluster: KafkaCluster) -> None:
+    async def work(brokers: BrokerCluster, cluster: KafkaBrokers) -> None:
         victim = brokers.leader("orders", 0)
         assert await end_of(cluster, 0) == 0
         brokers.brokers[victim].kill()
@@ -90,7 +90,7 @@ def test_an_attempt_reaches_the_next_leader_after_the_first_was_killed() -> None
 
 
 def test_without_any_broker_the_last_failure_is_raised_after_the_patience() -> None:
-    async def work(brokers: BrokerCluster, cluster: KafkaCluster) -> None:
+    async def work(brokers: BrokerCluster, cluster: KafkaBrokers) -> None:
         for machine in brokers.brokers.values():
             machine.kill()
         began = brokers.simulation.clock.monotonic()
@@ -102,13 +102,13 @@ def test_without_any_broker_the_last_failure_is_raised_after_the_patience() -> N
 
 
 def test_a_final_error_is_raised_at_once() -> None:
-    async def work(brokers: BrokerCluster, cluster: KafkaCluster) -> None:
+    async def work(brokers: BrokerCluster, cluster: KafkaBrokers) -> None:
         began = brokers.simulation.clock.monotonic()
-        with pytest.raises(NoSuchTopic, match=r"topic 'missing': .*UNKNOWN_TOPIC_OR_PARTITION"):
+        with pytest.raises(UnknownTopic, match=r"topic 'missing': .*UNKNOWN_TOPIC_OR_PARTITION"):
             await cluster.retried("missing", lambda: cluster.leader("missing", 0))
-        with pytest.raises(NoSuchTopic, match="partition 8 of topic 'orders'"):
+        with pytest.raises(UnknownTopic, match="partition 8 of topic 'orders'"):
             await cluster.retried("orders", lambda: cluster.leader("orders", PARTITIONS))
-        with pytest.raises(KafkaError, match=r"topic 'a b': .*INVALID_TOPIC_EXCEPTION"):
+        with pytest.raises(RequestRefused, match=r"topic 'a b': .*INVALID_TOPIC_EXCEPTION"):
             await cluster.retried("a b", lambda: cluster.topic("a b"))
         assert brokers.simulation.clock.monotonic() - began < 1
 
@@ -116,7 +116,7 @@ def test_a_final_error_is_raised_at_once() -> None:
 
 
 def test_all_topics_are_listed() -> None:
-    async def work(brokers: BrokerCluster, cluster: KafkaCluster) -> None:
+    async def work(brokers: BrokerCluster, cluster: KafkaBrokers) -> None:
         found = await cluster.topics()
         assert {name: sorted(topic.leaders) for name, topic in found.items()} == {"orders": list(range(PARTITIONS))}
 
@@ -133,7 +133,7 @@ def test_all_topics_are_listed() -> None:
 )
 def test_an_error_names_its_subject_its_reason_and_its_code(code: int, text: str | None, told: str) -> None:
     check(0, "orders")
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(RequestRefused) as caught:
         check(code, "orders", text)
     assert str(caught.value) == told
     assert caught.value.code == (code if code < 100 else ErrorCode.UNKNOWN_SERVER_ERROR)
