@@ -24,18 +24,28 @@ EARLIEST: Final = -2
 
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
+Nested: TypeAlias = dict[str, dict[str, int]]
 
 
 class BadOption(ValueError):
     """An option cannot be used; the text names it, its value and the values that it takes."""
 
 
-def encode_offsets(offsets: Offsets) -> str:
-    """The offsets as JSON: `{"orders":{"0":23,"1":7}}`."""
-    topics: dict[str, dict[str, int]] = {}
+def nested(offsets: Offsets) -> Nested:
+    """The offsets as Spark keeps them, in order: `{"orders":{"0":23,"1":7}}`."""
+    topics: Nested = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(topics, separators=(",", ":"))
+    return topics
+
+
+def flat(topics: Nested) -> dict[TopicPartition, int]:
+    """Undoes `nested`."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in topics.items()
+        for partition, offset in partitions.items()
+    }
 
 
 def parse_offsets(option: str, text: str, lowest: int = EARLIEST) -> dict[TopicPartition, int]:

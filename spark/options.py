@@ -20,6 +20,8 @@ from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.columns import BATCH_BYTES_MAX
 from gnomon.spark.offsets import EARLIEST, LATEST, BadOption, parse_assignment, parse_offsets
 
+_TIME: Final = re.compile(r"([0-9]{1,15})\s*(us|ms|s|m|min|h|d)?")
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _NO_PLACES: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
 _KNOWN: Final = (
     "kafka.bootstrap.servers",
@@ -36,6 +38,9 @@ _KNOWN: Final = (
     "endingOffsetsByTimestamp",
     "minPartitions",
     "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "maxBatchBytes",
     "failOnDataLoss",
     "includeHeaders",
@@ -76,6 +81,12 @@ class SourceOptions:
     """Whether a start behind all records is the end of the log (`startingOffsetsByTimestampStrategy`)."""
     tasks_min: int
     task_records_max: int | None
+    batch_offsets_max: int | None
+    """Offsets that a batch of a stream has at most (`maxOffsetsPerTrigger`)."""
+    batch_offsets_min: int
+    """Offsets that a batch of a stream waits for (`minOffsetsPerTrigger`)."""
+    batch_delay_seconds: float
+    """The longest time that it waits for them, since the last batch (`maxTriggerDelay`)."""
     batch_bytes_max: int
     fail_on_data_loss: bool
     include_headers: bool
@@ -107,6 +118,9 @@ class SourceOptions:
             options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
             options.number("minPartitions") or 1,
             options.number("maxRecordsPerPartition"),
+            options.number("maxOffsetsPerTrigger"),
+            options.number("minOffsetsPerTrigger") or 1,
+            options.seconds("maxTriggerDelay", "15m"),
             options.number("maxBatchBytes") or BATCH_BYTES_MAX,
             options.one_of("failOnDataLoss", ("true", "false")) == "true",
             options.one_of("includeHeaders", ("false", "true")) == "true",
@@ -182,6 +196,13 @@ class _Options:
         if not (text.isascii() and text.isdecimal()) or not lowest <= int(text) < 1 << 63:
             raise BadOption(f"{name}={text!r:.100}: expected a whole number from {lowest} on")
         return int(text)
+
+    def seconds(self, name: str, default: str) -> float:
+        text = self._given.get(name, default).strip().lower()
+        found = _TIME.fullmatch(text)
+        if found is None:
+            raise BadOption(f"{name}={text!r:.100}: expected a time such as 500ms, 30s, 15m, 1h or 1d")
+        return int(found[1]) * _SECONDS[found[2] or "ms"]
 
     def one_of(self, name: str, values: tuple[str, ...]) -> str:
         """The value of an option, the first of `values` unless it is given."""

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -53,23 +53,20 @@ async def plan(
         RequestRefused, Unreachable: as `KafkaBrokers.retried`.
     """
     ids = await partitions_of(cluster, options)
-    earliest = _known(await find_offsets(cluster, dict.fromkeys(ids, EARLIEST)))
-    latest = _known(await find_offsets(cluster, dict.fromkeys(ids, LATEST)))
-    starts = await _resolved(cluster, options.starting, earliest, latest, none_is_end=options.late_start_is_latest)
-    ends = await _resolved(cluster, options.ending, earliest, latest, none_is_end=True)
-    ranges = []
-    for place in sorted(ids):
-        start, stop = starts[place], ends[place]
-        kept_start, kept_stop = max(start, earliest[place]), min(stop, latest[place])
-        if start > stop or (start, stop) != (kept_start, kept_stop):
-            lost = (
-                f"partition {place.partition} of topic {place.topic!r}: the read is of offsets {start} to {stop}, the"
-                f" log has {earliest[place]} to {latest[place]}"
-            )
-            if options.fail_on_data_loss:
-                raise DataLost(f"{lost}; failOnDataLoss=false reads the offsets that are left")
-            warn(lost)
-        ranges.append(Range(*place, kept_start, kept_stop))
+    earliest, latest = await bounds_of(cluster, ids)
+    starts = await resolved(cluster, options.starting, earliest, latest, none_is_end=options.late_start_is_latest)
+    ends = await resolved(cluster, options.ending, earliest, latest, none_is_end=True)
+    ranges = [
+        kept(Range(*place, starts[place], ends[place]), earliest[place], latest[place], options, warn)
+        for place in sorted(ids)
+    ]
+    return tasks_of(ranges, ids, options, columns)
+
+
+def tasks_of(
+    ranges: Sequence[Range], ids: Mapping[TopicPartition, UUID], options: SourceOptions, columns: Iterable[str]
+) -> list[Task]:
+    """The tasks that read these ranges."""
     names = tuple(columns)
     return [
         Task(TASK_VERSION, options.addresses, ids[TopicPartition(*each[:2])], each, names, options.batch_bytes_max)
@@ -77,8 +74,33 @@ async def plan(
     ]
 
 
-async def partitions_of(cluster: KafkaBrokers, options: SourceOptions) -> dict[TopicPartition, UUID]:
+def kept(wanted: Range, earliest: int, latest: int, options: SourceOptions, warn: Callable[[str], None]) -> Range:
+    """The part of a range that the log has; raises or warns as invariant 2 says."""
+    start, stop = max(wanted.start, earliest), min(wanted.stop, latest)
+    if wanted.start > wanted.stop or (start, stop) != (wanted.start, wanted.stop):
+        report_loss(
+            f"partition {wanted.partition} of topic {wanted.topic!r}: the read is of offsets {wanted.start} to"
+            f" {wanted.stop}, the log has {earliest} to {latest}",
+            options,
+            warn,
+        )
+    return wanted._replace(start=start, stop=stop)
+
+
+def report_loss(loss: str, options: SourceOptions, warn: Callable[[str], None]) -> None:
+    """Raises DataLost, or warns (invariant 2)."""
+    if options.fail_on_data_loss:
+        raise DataLost(f"{loss}; failOnDataLoss=false reads the offsets that are left")
+    warn(loss)
+
+
+async def partitions_of(
+    cluster: KafkaBrokers, options: SourceOptions, *, skip_unknown: bool = False
+) -> dict[TopicPartition, UUID]:
     """The partitions that the options name, each with the id of its topic.
+
+    Args:
+        skip_unknown: leaves out topics and assigned partitions that do not exist.
 
     Raises:
         BadOption: a topic does not have one of the assigned partitions.
@@ -89,17 +111,17 @@ async def partitions_of(cluster: KafkaBrokers, options: SourceOptions) -> dict[T
         topics = {name: topic for name, topic in topics.items() if options.pattern.fullmatch(name)}
     else:
         names = sorted(set(options.topics or [place.topic for place in options.assigned or ()]))
-        topics = await cluster.retried("", lambda: cluster.topics(names))
+        topics = await cluster.retried("", lambda: cluster.topics(names, skip_unknown=skip_unknown))
     found = {TopicPartition(name, number): topic.id for name, topic in topics.items() for number in topic.leaders}
     if options.assigned is None:
         return found
     missing = [place for place in options.assigned if place not in found]
-    if missing:
+    if missing and not skip_unknown:
         raise BadOption(f"assign: topic {missing[0].topic!r} has no partition {missing[0].partition}")
-    return {place: found[place] for place in options.assigned}
+    return {place: found[place] for place in options.assigned if place in found}
 
 
-async def _resolved(
+async def resolved(
     cluster: KafkaBrokers,
     bound: Bound,
     earliest: Mapping[TopicPartition, int],
@@ -128,6 +150,15 @@ async def _resolved(
         return {place: latest[place] if offset is None else offset for place, offset in found.items()}
     ends = {EARLIEST: earliest, LATEST: latest}
     return {place: ends[number][place] if number in ends else number for place, number in numbers.items()}
+
+
+async def bounds_of(
+    cluster: KafkaBrokers, places: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """The start and the end of each partition; raises as `find_offsets`."""
+    wanted = list(places)
+    earliest, latest = [await find_offsets(cluster, dict.fromkeys(wanted, each)) for each in (EARLIEST, LATEST)]
+    return _known(earliest), _known(latest)
 
 
 def _known(found: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:

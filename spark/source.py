@@ -9,20 +9,23 @@ The driver plans the read, and its tasks read ranges of partitions as Arrow reco
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from gnomon.spark.columns import SCHEMA
-from gnomon.spark.offsets import BadOption
+from gnomon.spark.offsets import BadOption, Nested, flat, nested
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.planning import Task, plan
 from gnomon.spark.process import cluster_of, each
 from gnomon.spark.reading import read
+from gnomon.spark.streaming import StreamPlan
 
 _HEADERS = "headers"
 _log = logging.getLogger(__name__)
@@ -46,6 +49,10 @@ class GnomonDataSource(DataSource):
         """Reads the columns of `schema`, which are some of SCHEMA."""
         return GnomonReader(SourceOptions.parse(self.options, streaming=False), columns_of(schema))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Reads the columns of `schema`, batch by batch."""
+        return GnomonStreamReader(SourceOptions.parse(self.options, streaming=True), columns_of(schema))
+
 
 class TaskPartition(InputPartition):
     """One task, as Spark sends it to a worker."""
@@ -62,7 +69,7 @@ class GnomonReader(DataSourceReader):
         self._options, self._columns = options, columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks; called on the driver.
+        """Plans the tasks, on the driver.
 
         Raises:
             BadOption, DataLost, RequestRefused, Unreachable: as `plan`.
@@ -71,10 +78,68 @@ class GnomonReader(DataSourceReader):
         return list(map(TaskPartition, thread.call(plan, cluster, self._options, self._columns, _log.warning)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a task; called on a worker. Raises as `reading.read`."""
-        assert isinstance(partition, TaskPartition), "Spark hands back the partitions of this reader"
-        cluster, thread = cluster_of(partition.task.addresses)
-        return each(thread, read(cluster, partition.task))
+        """The rows of a task, on a worker; raises as `reading.read`."""
+        return rows_of(partition)
+
+
+class GnomonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream; Spark keeps it on its driver for the life of a query. Its offsets are those of the Kafka connector.
+
+    All methods except `read` raise as those of `StreamPlan`.
+    """
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._cluster, self._thread = cluster_of(options.addresses)
+        self._plan = StreamPlan(self._cluster, options, columns, time.monotonic, _log.warning)
+
+    def initialOffset(self) -> Nested:
+        """Where a new query starts."""
+        return nested(self._thread.call(self._plan.initial))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """`maxOffsetsPerTrigger`. The plan knows `minOffsetsPerTrigger` by itself: Spark has no limit of both."""
+        most = self._options.batch_offsets_max
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
+        """Where the batch that begins at `start` ends."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return nested(self._thread.call(self._plan.next_end, flat(start), most))
+
+    def reportLatestOffset(self) -> Nested:
+        """The ends of all partitions, for the progress of the query."""
+        return nested(self._thread.call(self._plan.ends))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Has the query end at the present ends."""
+        self._thread.call(self._plan.take_target)
+
+    def partitions(self, start: Nested, end: Nested) -> Sequence[InputPartition]:
+        """Plans the tasks of a batch."""
+        return list(map(TaskPartition, self._thread.call(self._plan.tasks, flat(start), flat(end))))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a task, on a worker; raises as `reading.read`."""
+        return rows_of(partition)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Workers get the reader to call `read` alone."""
+        return _WorkerReader, ()
+
+
+class _WorkerReader(DataSourceStreamReader):
+    """The part of a stream's reader that workers use."""
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return rows_of(partition)
+
+
+def rows_of(partition: InputPartition) -> Iterator[Any]:
+    """The rows of a task; raises as `reading.read`."""
+    assert isinstance(partition, TaskPartition), "Spark hands back the partitions of this reader"
+    cluster, thread = cluster_of(partition.task.addresses)
+    return each(thread, read(cluster, partition.task))
 
 
 def columns_of(schema: StructType) -> list[str]:

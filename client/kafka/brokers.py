@@ -92,11 +92,14 @@ class KafkaBrokers:
                 reasons.append(str(error))
         raise Unreachable("no broker answers: " + "; ".join(reasons))
 
-    async def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicLeaders]:
+    async def topics(
+        self, names: Sequence[str] | None = None, *, skip_unknown: bool = False
+    ) -> dict[str, TopicLeaders]:
         """Topics and the leaders of their partitions, as one broker knows them now.
 
         Args:
             names: the topics; None for all.
+            skip_unknown: leaves out topics that do not exist.
 
         Raises:
             UnknownTopic: one of the names.
@@ -108,16 +111,15 @@ class KafkaBrokers:
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         found = await broker.request(request, METADATA_VERSION, MetadataResponse)
         brokers = {member.node_id: (member.host, member.port) for member in found.brokers}
+        topics = {}
         for topic in found.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                if skip_unknown:
+                    continue
                 raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r}")
             check(topic.error_code, f"topic {topic.name!r}")
-        topics = {
-            topic.name or "": TopicLeaders(
-                topic.topic_id, {each.partition_index: brokers.get(each.leader_id) for each in topic.partitions}
-            )
-            for topic in found.topics
-        }
+            leaders = {each.partition_index: brokers.get(each.leader_id) for each in topic.partitions}
+            topics[topic.name or ""] = TopicLeaders(topic.topic_id, leaders)
         self._topics |= topics
         return topics
 
@@ -134,6 +136,8 @@ class KafkaBrokers:
             RequestRefused: there is no such topic or partition, or no leader at the moment.
         """
         leaders = (await self.topic(topic)).leaders
+        if partition not in leaders:  # it may have been added
+            leaders = (await self.topics([topic]))[topic].leaders
         place = f"partition {partition} of topic {topic!r}"
         if partition not in leaders:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place)

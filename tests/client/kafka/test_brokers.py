@@ -21,7 +21,14 @@ from gnomon.wire.kafka.messages.positions import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 LEASE_SECONDS = 3.0
 PARTITIONS = 8
@@ -111,6 +118,18 @@ def test_a_final_error_is_raised_at_once() -> None:
         with pytest.raises(RequestRefused, match=r"topic 'a b': .*INVALID_TOPIC_EXCEPTION"):
             await cluster.retried("a b", lambda: cluster.topic("a b"))
         assert brokers.simulation.clock.monotonic() - began < 1
+
+    with_two_brokers(work)
+
+
+def test_a_partition_that_was_added_is_found() -> None:
+    async def work(_: BrokerCluster, cluster: KafkaBrokers) -> None:
+        await cluster.leader("orders", 0)
+        grown = CreatePartitionsTopic(name="orders", count=PARTITIONS + 1, assignments=None)
+        broker = await cluster.any_broker()
+        request = CreatePartitionsRequest(topics=[grown], timeout_ms=9_000)
+        await broker.request(request, 1, CreatePartitionsResponse)
+        assert await end_of(cluster, PARTITIONS) == 0
 
     with_two_brokers(work)
 

@@ -1,0 +1,130 @@
+"""A cluster with topics that the engine of `gnomon.spark` reads, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.spark.columns import SCHEMA
+from gnomon.spark.options import SourceOptions
+from gnomon.spark.planning import Task, plan
+from gnomon.spark.reading import read
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
+from gnomon.wire.kafka.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from gnomon.wire.kafka.records import Record, build_batch
+
+START_MS = 1_000_000
+SIZES = {"orders": (30, 20, 0), "others": (5,)}
+"""Records of each partition of each topic, in batches of five; record n has the timestamp START_MS + n."""
+EVERYTHING = [(0, offset) for offset in range(30)] + [(1, offset) for offset in range(20)]
+
+
+class SparkClient:
+    """Reads of a cluster with the topics of SIZES."""
+
+    def __init__(self, cluster: KafkaBrokers) -> None:
+        self.cluster = cluster
+        self.warnings: list[str] = []
+
+    def options(self, *, streaming: bool = False, **given: str) -> SourceOptions:
+        options = {"kafka.bootstrap.servers": "broker-1:9092", **given}
+        if not {"subscribe", "subscribePattern", "assign"} & given.keys():
+            options["subscribe"] = "orders"
+        return SourceOptions.parse({name.lower(): value for name, value in options.items()}, streaming=streaming)
+
+    async def tasks(self, columns: Sequence[str] = SCHEMA.names, **given: str) -> list[Task]:
+        return await plan(self.cluster, self.options(**given), columns, self.warnings.append)
+
+    async def rows(self, **given: str) -> list[dict[str, Any]]:
+        found = []
+        for task in await self.tasks(**given):
+            found += await self.rows_of(task)
+        return found
+
+    async def rows_of(self, task: Task) -> list[dict[str, Any]]:
+        found = []
+        async with aclosing(read(self.cluster, task)) as parts:
+            async for part in parts:
+                found += part.to_pylist()
+        return found
+
+    async def places(self, **given: str) -> list[tuple[int, int]]:
+        return [(row["partition"], row["offset"]) for row in await self.rows(**given)]
+
+    async def delete_before(self, partition: int, offset: int) -> None:
+        cut = [DeleteRecordsPartition(partition_index=partition, offset=offset)]
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="orders", partitions=cut)], timeout_ms=9_000)
+        await (await self.cluster.leader("orders", partition)).request(request, 2, DeleteRecordsResponse)
+
+    async def create(self, topic: str, partitions: int) -> None:
+        created = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)
+        broker = await self.cluster.any_broker()
+        await broker.request(CreateTopicsRequest(topics=[created]), 7, CreateTopicsResponse)
+        self.cluster.forget(topic)
+
+    async def grow(self, topic: str, partitions: int) -> None:
+        grown = CreatePartitionsTopic(name=topic, count=partitions, assignments=None)
+        broker = await self.cluster.any_broker()
+        request = CreatePartitionsRequest(topics=[grown], timeout_ms=9_000)
+        await broker.request(request, 1, CreatePartitionsResponse)
+        self.cluster.forget(topic)
+
+    async def delete(self, topic: str) -> None:
+        broker = await self.cluster.any_broker()
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=9_000)
+        await broker.request(request, 6, DeleteTopicsResponse)
+        self.cluster.forget(topic)
+
+    async def fill(self) -> None:
+        for topic, sizes in SIZES.items():
+            await self.create(topic, len(sizes))
+            for partition, size in enumerate(sizes):
+                for first in range(0, size, 5):
+                    await self.produce(topic, partition, first)
+
+    async def produce(self, topic: str, partition: int, first: int) -> None:
+        records = [Record(at, at, b"%d" % (first + at), topic.encode(), (("n", None),)) for at in range(5)]
+        batch = build_batch(records, base_timestamp=START_MS + first)
+        data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])]
+        leader = await self.cluster.leader(topic, partition)
+        await leader.request(ProduceRequest(acks=-1, timeout_ms=9_000, topic_data=data), 9, ProduceResponse)
+
+
+def with_topics(work: Callable[[SparkClient], Awaitable[None]]) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        brokers = BrokerCluster(simulation, 2)
+        await brokers.start()
+
+        async def client(wire: WireCluster) -> None:
+            async with KafkaBrokers(wire.world, brokers.bootstrap, patience_seconds=20) as cluster:
+                reader = SparkClient(cluster)
+                await reader.fill()
+                await work(reader)
+
+        await brokers.run_client("client", client)
+
+    simulate(1, scenario)
