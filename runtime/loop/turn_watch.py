@@ -11,8 +11,8 @@ Input that arrives meanwhile waits until the turn ends. Servers also log the req
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVarTuple, Unpack
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Final, Protocol, TypeVarTuple, Unpack
 
 import trio
 
@@ -38,18 +38,14 @@ class TurnWatch(trio.abc.Instrument):
 
     Attributes:
         seconds: the lengths of all turns.
-        requests: the requests that tasks work for.
     """
 
     def __init__(self, log: Logger) -> None:
         """Long turns are written to `log`."""
         self.seconds = Histogram()
-        self.requests: dict[trio.lowlevel.Task, NamedRequest] = {}
+        self.clock = trio.lowlevel.current_clock().current_time
         self._log = log
-        self._clock = trio.lowlevel.current_clock().current_time
-        self._began = self._clock()
-        self._step: trio.lowlevel.Task | None = None
-        self._step_began = self._began
+        self._began = self.clock()
         self._longest_seconds = NOTED_SECONDS
         self._longest: NamedRequest | None = None
         trio.lowlevel.add_instrument(self)
@@ -57,42 +53,19 @@ class TurnWatch(trio.abc.Instrument):
 
     def after_io_wait(self, timeout: float) -> None:
         """Trio calls this when a turn begins."""
-        self._began = self._step_began = self._clock()
-        self._longest_seconds, self._longest = NOTED_SECONDS, None
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Trio calls this before each step of a task."""
-        now = self._clock()
-        if now - self._step_began > self._longest_seconds:
-            self._end_step(now)
-        self._step = task
-        self._step_began = now
+        self._began = self.clock()
+        if self._longest is not None:
+            self._longest_seconds, self._longest = NOTED_SECONDS, None
 
     def before_io_wait(self, timeout: float) -> None:
         """Trio calls this when a turn has ended."""
-        now = self._clock()
-        self._end_step(now)
-        self._step = None
-        took = now - self._began
+        took = self.clock() - self._began
         self.seconds.observe(took)
         if took > LONG_SECONDS:
             fields = {} if self._longest is None else cut(self._longest.named())
             if fields:
                 fields["request_seconds"] = round(self._longest_seconds, 3)
             self._log.warning("long_turn", seconds=round(took, 3), **fields)
-        self._longest = None
-
-    def _end_step(self, now: float) -> None:
-        seconds = now - self._step_began
-        if seconds > self._longest_seconds and self._step is not None:
-            request = self.requests.get(self._step)
-            if request is not None:
-                self.ran(request, seconds)
-
-    def end_work(self) -> None:
-        """The running task works for its request no more."""
-        request = self.requests.pop(trio.lowlevel.current_task())
-        self.ran(request, self._clock() - self._step_began)
 
     def ran(self, request: NamedRequest, seconds: float) -> None:
         """A request ran for this long in this turn."""
@@ -111,13 +84,33 @@ def ran(request: NamedRequest, seconds: float) -> None:
 
 
 async def work_for(request: NamedRequest, work: Callable[[Unpack[Args]], Awaitable[object]], /, *args: *Args) -> None:
-    """Does `work` as the whole of the running task, and names `request` for its steps."""
+    """Does `work` within the running task, and names `request` for its steps."""
     watch = _WATCH.get()
     if watch is None:
         await work(*args)
-        return
-    watch.requests[trio.lowlevel.current_task()] = request
-    try:
-        await work(*args)
-    finally:
-        watch.end_work()
+    else:
+        await _Steps(work(*args), request, watch)
+
+
+class _Steps:
+    """Awaits some work, and measures each of its steps: from one wait to the next."""
+
+    def __init__(self, work: Awaitable[object], request: NamedRequest, watch: TurnWatch) -> None:
+        self._work, self._request, self._watch = work, request, watch
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        steps, clock = self._work.__await__(), self._watch.clock
+        step: Callable[[Any], Any] = steps.send
+        value: Any = None
+        while True:
+            began = clock()
+            try:
+                wait = step(value)
+            except StopIteration:
+                return
+            finally:
+                self._watch.ran(self._request, clock() - began)
+            try:
+                value, step = (yield wait), steps.send
+            except BaseException as error:
+                value, step = error, steps.throw
