@@ -339,6 +339,8 @@ def _skip_sized(data: bytes, position: int, count: int, starts: array[int], size
                 shift, octet = 7, size
                 size &= 0x7F
                 while octet > 0x7F:
+                    if shift > _SHIFT_MAX:
+                        raise _Inconsistent("a size has more than 64 bits")
                     octet = data[position]
                     position += 1
                     size |= (octet & 0x7F) << shift

@@ -121,7 +121,7 @@ class SourceOptions:
             options.number("maxOffsetsPerTrigger"),
             options.number("minOffsetsPerTrigger") or 1,
             options.seconds("maxTriggerDelay", "15m"),
-            options.number("maxBatchBytes") or BATCH_BYTES_MAX,
+            options.number("maxBatchBytes", 1 << 30) or BATCH_BYTES_MAX,
             options.one_of("failOnDataLoss", ("true", "false")) == "true",
             options.one_of("includeHeaders", ("false", "true")) == "true",
         )
@@ -188,13 +188,13 @@ class _Options:
             return Bound(named, option=option if option in self._given else "")
         return Bound(None, parse_offsets(option, text), option=option)
 
-    def number(self, name: str) -> int | None:
-        return self._number(name, 1) if name in self._given else None
+    def number(self, name: str, highest: int = (1 << 63) - 1) -> int | None:
+        return self._number(name, 1, highest) if name in self._given else None
 
-    def _number(self, name: str, lowest: int) -> int:
+    def _number(self, name: str, lowest: int, highest: int = (1 << 63) - 1) -> int:
         text = self._given[name].strip()
-        if not (text.isascii() and text.isdecimal()) or not lowest <= int(text) < 1 << 63:
-            raise BadOption(f"{name}={text!r:.100}: expected a whole number from {lowest} on")
+        if not (text.isascii() and text.isdecimal()) or not lowest <= int(text[:20]) <= highest:
+            raise BadOption(f"{name}={text!r:.100}: expected a whole number from {lowest} to {highest}")
         return int(text)
 
     def seconds(self, name: str, default: str) -> float:

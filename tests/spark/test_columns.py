@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gnomon.spark.columns import SCHEMA, ColumnDecoder, Range, UnreadableBatch
 from gnomon.wire.kafka.batch import HEADER_BYTES, MalformedBatch, parse_batch, patched_prefix, with_log_append_time
 from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge
-from gnomon.wire.kafka.records import Record, build_batch, iterate_records
+from gnomon.wire.kafka.records import Record, build_batch, framed, iterate_records
 
 LIMIT = 16 << 20
 ALL = SCHEMA.names
@@ -157,6 +157,13 @@ def test_the_damaged_one_of_several_batches_is_named() -> None:
     damaged[HEADER_BYTES] = 0x7F
     with pytest.raises(UnreadableBatch, match="offsets 5 to 5: record at byte 1 declares -64 bytes"):
         decoded([memoryview(bytes(sound)), memoryview(bytes(damaged))])
+
+
+def test_a_size_that_never_ends_is_refused_at_once() -> None:
+    """Read to its end, it would be a number of 7 million bits."""
+    batch = framed(b"\x80" * 1_000_000, records_count=1, last_offset_delta=0, base_timestamp=0, max_timestamp=0)
+    with pytest.raises(UnreadableBatch, match="longer than 10 bytes"):
+        decoded([memoryview(batch)])
 
 
 def test_offsets_that_do_not_rise_are_refused() -> None:
