@@ -13,15 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from gnomon.client.kafka.topic_partition import TopicPartition
-
-LATEST: Final = -1
-"""The end of a partition, in the offsets that a user gives."""
-EARLIEST: Final = -2
-"""The start of a partition."""
-
+from gnomon.client.kafka.topic_partition import EARLIEST, TopicPartition
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 Nested: TypeAlias = dict[str, dict[str, int]]

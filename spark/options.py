@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gnomon.client.addresses import Address, parse_addresses
-from gnomon.client.kafka.topic_partition import TopicPartition
+from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
 from gnomon.spark.columns import BATCH_BYTES_MAX
-from gnomon.spark.offsets import EARLIEST, LATEST, BadOption, parse_assignment, parse_offsets
+from gnomon.spark.offsets import BadOption, parse_assignment, parse_offsets
 
 _TIME: Final = re.compile(r"([0-9]{1,15})\s*(us|ms|s|m|min|h|d)?")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}

@@ -14,9 +14,9 @@ from uuid import UUID
 from gnomon.client.addresses import Address
 from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.offsets import find_offsets
-from gnomon.client.kafka.topic_partition import TopicPartition
+from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
 from gnomon.spark.columns import Range
-from gnomon.spark.offsets import EARLIEST, LATEST, BadOption
+from gnomon.spark.offsets import BadOption
 from gnomon.spark.options import Bound, SourceOptions
 from gnomon.spark.splits import cut
 

@@ -17,8 +17,6 @@ from gnomon.wire.kafka.messages.positions import (
     ListOffsetsTopic,
 )
 
-EARLIEST: Final = -2
-LATEST: Final = -1
 _VERSION: Final = 7
 _PARTITIONS_MAX: Final = 1_000
 """Partitions of one request."""

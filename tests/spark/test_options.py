@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from gnomon.client.kafka.topic_partition import TopicPartition
-from gnomon.spark.offsets import EARLIEST, LATEST, BadOption
+from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
+from gnomon.spark.offsets import BadOption
 from gnomon.spark.options import Bound, SourceOptions
 
 SERVERS = {"kafka.bootstrap.servers": "one:9092,two:9093"}

@@ -11,8 +11,8 @@ import trio
 from gnomon.client.kafka.brokers import KafkaBrokers, UnknownTopic
 from gnomon.client.kafka.errors import RequestRefused
 from gnomon.client.kafka.fetching import read_batches, split
-from gnomon.client.kafka.offsets import EARLIEST, LATEST, find_offsets
-from gnomon.client.kafka.topic_partition import TopicPartition
+from gnomon.client.kafka.offsets import find_offsets
+from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.wire_client import WireCluster
