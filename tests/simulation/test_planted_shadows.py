@@ -1,4 +1,4 @@
-"""The power of the harness over shadows and subscriptions: bugs planted there, and the seeds that find each.
+"""The power of the harness over shadows: bugs planted there, and the seeds that find each.
 
 `--planted` prints the table; without it, only the bugs that a few seeds find are run.
 """

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from struct import unpack
 
 import pytest
+from dispatcher_bench import OpenChannel
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -22,13 +23,6 @@ from gnomon.broker.subscriptions.dispatcher import ConsumerRefused, Dispatcher, 
 from gnomon.broker.subscriptions.key_slots import slot_of
 from gnomon.broker.subscriptions.subscription import AttachedConsumer, Subscription, SubscriptionType
 from gnomon.log.entry import Offset
-
-
-class OpenChannel:
-    """A channel that takes deliveries until the machine blocks it."""
-
-    ready = True
-
 
 SMALL = (
     (dispatcher, "LOOKED_AT_ONCE", 2),

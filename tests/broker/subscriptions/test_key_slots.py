@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from dispatcher_bench import OpenChannel
+
 from gnomon.broker.subscriptions.cursor import Cursor
 from gnomon.broker.subscriptions.key_slots import SLOTS, KeySlots, slot_of
 from gnomon.broker.subscriptions.subscription import AttachedConsumer, Subscription
 from gnomon.log.entry import Offset
-
-
-class OpenChannel:
-    """A channel that takes deliveries."""
-
-    ready = True
 
 
 def test_slots_are_shared_out_evenly_and_few_change_hands() -> None:  # 1
