@@ -50,7 +50,7 @@ damage: $(STAMP) ## PLACES=1000 copies of a data directory, each damaged in one 
 promises: $(STAMP) ## real processes, native clients: SEEKS=500 of each kind of consumer under steady produce, CALLS=1000 cancelled at drawn steps
 	@SEEKS=$(or $(SEEKS),500) CALLS=$(or $(CALLS),1000) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/promises
 
-mutations: $(STAMP) ## changes the pure modules of bookie and partition one expression at a time, and lists what no test notices: OF=partition|bookie, half an hour each
+mutations: $(STAMP) ## changes the pure modules of bookie and partition one expression at a time, and lists what no test notices: OF=partition|bookie, a few minutes each
 	@$(BIN)/python -m pip install -q --disable-pip-version-check 'mutmut>=3.8'
 	@$(BIN)/python tests/house/mutations.py $(or $(OF),partition)
 

@@ -58,7 +58,7 @@ def prepare(target: str) -> None:
         "source_paths": ["gnomon"],
         "only_mutate": [f"gnomon/{folder}/{module}.py" for module in modules.split()],
         "pytest_add_cli_args_test_selection": [f"tests/{folder}/test_{test}.py" for test in tests.split()],
-        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:timeout"],
+        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "no:xdist"],
     }
     lines = "\n".join(f"{name} = {value!r}" for name, value in settings.items())
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -88,9 +88,10 @@ def main() -> int:
     prepare(given.target)
     command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(given.processes)]
     ran = subprocess.run(command, cwd=COPY, stdout=subprocess.PIPE, text=True)
-    print(ran.stdout.splitlines()[-1])
     if ran.returncode:
+        print(ran.stdout)
         return ran.returncode
+    print(ran.stdout.splitlines()[-1])
     explained = {
         (each["function"], change.strip())
         for each in tomllib.loads(EXPLANATIONS.read_text(encoding="utf-8")).get(given.target, ())

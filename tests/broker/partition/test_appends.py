@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.broker.partition.appends import Appends, Produced
+from gnomon.broker.partition.appends import WITHOUT_MEMORY, Appends, Produced
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.producers import Duplicate
 from gnomon.log.entry import LeaderEpoch, Offset
@@ -132,3 +132,21 @@ def test_suspended_appends_are_answered_once_by_their_key_or_with_all_that_wait(
     bench.appends.refuse_waiting(REFUSED)
     bench.appends.settle(second, outcome)
     assert bench.answers.got[1:] == [("y", REFUSED), ("z", REFUSED)]
+
+
+class NotCopied:
+    """A batch for whose copy there is no memory."""
+
+    def __bytes__(self) -> bytes:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("wait", [Appends.wait, Appends.wait_first])
+def test_an_append_without_memory_for_its_copy_is_refused(wait: Any) -> None:  # 3
+    refused: list[Any] = []
+    appends, answers, records = Appends(refused.append), Answers(), NotCopied()
+    wait(appends, records, answers, "a")
+    assert (refused, answers.got) == ([records], [("a", WITHOUT_MEMORY)])
+    resumed: list[Any] = []
+    appends.resume(lambda *append: resumed.append(append))
+    assert not resumed
