@@ -136,8 +136,12 @@ class _WorkerReader(DataSourceStreamReader):
 
 
 def rows_of(partition: InputPartition) -> Iterator[Any]:
-    """The rows of a task; raises as `reading.read`."""
-    assert isinstance(partition, TaskPartition), "Spark hands back the partitions of this reader"
+    """The rows of a task; raises as `reading.read`.
+
+    For a plan without tasks Spark runs one task of its own, which has no rows.
+    """
+    if not isinstance(partition, TaskPartition):
+        return iter(())
     cluster, thread = cluster_of(partition.task.addresses)
     return each(thread, read(cluster, partition.task))
 

@@ -20,7 +20,7 @@ from gnomon.testing import KafkaBroker
 sys.path.insert(0, str(Path(__file__).parent))  # for `families`: test folders are no packages
 
 from cluster_broker import ClusterBroker
-from toolchains import java
+from toolchains import jars, tool
 
 from families.aim import FAMILIES, SETTINGS, connected
 from families.shadowed import ShadowedFamily
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 Broker: TypeAlias = KafkaBroker | ClusterBroker
 
-__all__ = ["java"]
 OTHER_CLIENTS = "test_other_clients.py"
 OTHER_CLIENTS_OF_SHADOWS = "test_shadow_other_clients.py"
 READING = ("test_records.py", "test_groups.py", "test_shadows.py", OTHER_CLIENTS_OF_SHADOWS)
@@ -75,6 +74,16 @@ def started(request: pytest.FixtureRequest, directories: pytest.TempPathFactory)
     if request.config.getoption("--cluster") or request.config.getoption("--shadows"):
         return ClusterBroker(directories.mktemp("cluster"), SETTINGS)
     return KafkaBroker(settings=SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def java() -> list[str]:
+    """The command that runs a program on Kafka's jars."""
+    found = tool("java", "Kafka's Java client and console tools need a JVM, 17 or newer")
+    folder = jars(Path(__file__).parent / "java", "Kafka's jars")
+    quiet = folder / "log4j2.properties"
+    quiet.write_text("rootLogger.level = off\n")
+    return [found, "-XX:TieredStopAtLevel=1", "-cp", f"{folder}/*", f"-Dlog4j2.configurationFile={quiet}"]
 
 
 @pytest.fixture(params=FAMILIES)

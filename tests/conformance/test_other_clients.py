@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from programs import run
-from toolchains import CACHE, HERE, fetched, tool
+from toolchains import CACHE, fetched, tool
 
 from gnomon.testing import KafkaBroker
+
+HERE = Path(__file__).parent
 
 
 def run_around_a_kill(command: Sequence[str], broker: KafkaBroker) -> list[str]:

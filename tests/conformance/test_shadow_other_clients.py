@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from programs import run
-from toolchains import HERE, tool
+from toolchains import tool
 
 from gnomon.testing import KafkaBroker
+
+HERE = Path(__file__).parent
 
 
 def test_kafkas_java_client_reads_shadows(java: list[str], broker: KafkaBroker) -> None:
