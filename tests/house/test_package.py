@@ -23,6 +23,7 @@ from gnomon.testing import KafkaBroker
 STORMS = "testing/storms/"
 """gnomon's own storms are for its own tests: no user needs them."""
 DATA = {"py.typed", "broker/admin/openapi.json"}
+FOUND_BY_SPARK = "pyspark_gnomon/__init__.py"
 BUILD_FILES = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
 
 
@@ -36,7 +37,7 @@ def product() -> set[str]:
     """The files of the product, as the wheel names them."""
     floors = tuple(f"{floor}/" for floor in FLOORS)
     modules = {name for name in tracked("*.py") if name.startswith(floors) and not name.startswith(STORMS)}
-    return {f"gnomon/{name}" for name in (modules | DATA | {"__init__.py"})}
+    return {f"gnomon/{name}" for name in (modules | DATA | {"__init__.py"})} | {FOUND_BY_SPARK}
 
 
 def contents(wheel: Path) -> dict[str, bytes]:

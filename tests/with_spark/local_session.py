@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from gnomon.spark.source import GnomonDataSource
+import gnomon.spark
 
 CONFIGURATION = {
     "spark.ui.enabled": "false",
@@ -29,7 +29,7 @@ def local_session(jars: str) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    session.dataSource.register(GnomonDataSource)
+    gnomon.spark.register(session)
     try:
         yield session
     finally:
