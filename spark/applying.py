@@ -28,13 +28,15 @@ IN_FLIGHT_MAX: Final = 5
 class PartitionApplication:
     """The batches of one decision and one target partition, by their number from 0 on."""
 
-    def __init__(self, batches: int) -> None:
-        """Nothing is applied, as far as this driver knows."""
+    def __init__(self, batches: int, applied: int = 0) -> None:
+        """The first `applied` batches were found in the log; of the others nothing is known."""
         self._batches = batches
-        self._next = 0
+        self._next = applied
         self._in_flight: deque[int] = deque()
         self._resumes = False
-        self.applied = 0
+        self._answered = False
+        """Whether the leader knows the producer."""
+        self.applied = applied
         """Batches that are applied, from the first on."""
         self.failure: ErrorCode | None = None
         """A final error of the leader."""
@@ -48,7 +50,7 @@ class PartitionApplication:
         """The batch to send now, which is in flight from here on; None if there is none before the next answer."""
         if self._resumes and not self._in_flight:
             self._next, self._resumes = self.applied, False
-        in_flight_max = IN_FLIGHT_MAX if self.applied else 1
+        in_flight_max = IN_FLIGHT_MAX if self._answered else 1
         if self.failure or self._resumes or self._next >= self._batches or len(self._in_flight) >= in_flight_max:
             return None
         self._in_flight.append(self._next)
@@ -63,6 +65,7 @@ class PartitionApplication:
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
             if batch == self.applied:
                 self.applied += 1
+                self._answered = True
         elif code == ErrorCode.INVALID_PRODUCER_EPOCH:
             self.applied = self._batches
         elif code is None or code.retriable:

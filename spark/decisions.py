@@ -5,10 +5,12 @@ The drivers of a writer append proposals to one partition. The order of that log
 1. The first valid proposal of number n + 1 behind decision n is decision n + 1. All others are void, for ever.
 2. A proposal is valid behind a decision of the same query with a lower batch id. One of another query is valid only if
    it takes the writer over. The first proposal of a writer is valid.
-3. A log that was trimmed begins with a decision. So a driver that reads the log from any such place finds the same
+3. A proposal is void if it has a batch that was staged below an end that the last decision recorded: whoever applied
+   that decision may have deleted the batch.
+4. A log that was trimmed begins with a decision. So a driver that reads the log from any such place finds the same
    decisions.
-4. A batch id of a query is decided at most once while the query owns the writer.
-5. The producer epoch of decision n is n modulo EPOCHS, and a new producer id begins whenever that is 0. So no two
+5. A batch id of a query is decided at most once while the query owns the writer.
+6. The producer epoch of decision n is n modulo EPOCHS, and a new producer id begins whenever that is 0. So no two
    decisions have the same epoch of the same producer id.
 """
 
@@ -25,10 +27,11 @@ from gnomon.client.kafka.topic_partition import TopicPartition
 EPOCHS: Final = 30_000
 """Epochs of one producer id; a broker accepts 32,767."""
 _FORMAT: Final = 1
+_ERRORS: Final = (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException)
 
 
 class UnreadableProposal(Exception):
-    """A record among the proposals of a writer is none; the text says why."""
+    """A record of a writer is no proposal, or not the content of one; the text says why."""
 
 
 class StagedBatch(NamedTuple):
@@ -42,6 +45,53 @@ class StagedBatch(NamedTuple):
     """CRC-32C of the encoded batch."""
 
 
+class ProposedBatches(NamedTuple):
+    """The content of a proposal."""
+
+    staged: tuple[StagedBatch, ...]
+    """In the order in which each target partition gets them."""
+    target_ends: Mapping[TopicPartition, int]
+    """The end offsets of the target partitions, read before the proposal was appended."""
+
+    def encode(self) -> bytes:
+        """The content as bytes."""
+        topics = sorted({place.topic for place in self.target_ends} | {each.target.topic for each in self.staged})
+        index = {topic: at for at, topic in enumerate(topics)}
+        staged = [(index[target.topic], target.partition, *place) for target, *place in self.staged]
+        ends = [(index[place.topic], place.partition, end) for place, end in sorted(self.target_ends.items())]
+        packed: bytes = msgpack.packb((topics, staged, ends))
+        return packed
+
+    @classmethod
+    def decode(cls, value: bytes) -> ProposedBatches:
+        """Undoes `encode`.
+
+        Raises:
+            UnreadableProposal: the value has another form.
+        """
+        try:
+            topics, staged, ends = msgpack.unpackb(value)
+            found = cls(
+                tuple(StagedBatch(TopicPartition(topics[at], target), *place) for at, target, *place in staged),
+                {TopicPartition(topics[at], partition): end for at, partition, end in ends},
+            )
+        except _ERRORS as error:
+            raise UnreadableProposal(f"{len(value)} bytes are no content of a proposal: {error}") from None
+        if not found._is_sound():
+            raise UnreadableProposal(f"{len(value)} bytes have no fields of a proposal's content")
+        return found
+
+    def _is_sound(self) -> bool:
+        numbers = list(self.target_ends.values())
+        for target, *place in self.staged:
+            numbers += [target.partition, *place]
+        return (
+            _are_numbers(numbers)
+            and all(type(place.topic) is str and type(place.partition) is int for place in self.target_ends)
+            and all(type(each.target.topic) is str for each in self.staged)
+        )
+
+
 class Proposal(NamedTuple):
     """The batches that a driver wants to append to the targets, as number `number` of its writer."""
 
@@ -51,24 +101,25 @@ class Proposal(NamedTuple):
     takes_over: bool
     """Whether it may follow a decision of another query."""
     producer_id: int
-    staged: tuple[StagedBatch, ...]
-    """In the order in which each target partition gets them."""
-    ends: Mapping[TopicPartition, int]
-    """The end offsets of all staging and target partitions, read behind the staging and before the proposal."""
+    staged_from: Mapping[int, int]
+    """The lowest offset of its batches in each staging partition."""
+    staging_ends: Mapping[int, int]
+    """The end offset of each staging partition, read behind the staging and before the proposal."""
+    content: bytes
+    """Encoded `ProposedBatches`; empty if it is staged."""
+    content_places: tuple[tuple[int, int], ...] = ()
+    """The staging partition and the offset of each part of a content that is staged, behind the ends."""
 
     @property
     def producer_epoch(self) -> int:
-        """The epoch that its batches are stamped with (invariant 5)."""
+        """The epoch that its batches are stamped with (invariant 6)."""
         return self.number % EPOCHS
 
     def encode(self) -> bytes:
         """The value of its record."""
-        topics = sorted({place.topic for place in self.ends} | {each.target.topic for each in self.staged})
-        index = {topic: at for at, topic in enumerate(topics)}
-        staged = [(index[target.topic], target.partition, *place) for target, *place in self.staged]
-        ends = [(index[place.topic], place.partition, end) for place, end in sorted(self.ends.items())]
         head = (self.number, self.query, self.batch, self.takes_over, self.producer_id)
-        packed: bytes = msgpack.packb((_FORMAT, *head, topics, staged, ends))
+        staging = (list(self.staged_from.items()), list(self.staging_ends.items()))
+        packed: bytes = msgpack.packb((_FORMAT, *head, *staging, self.content, self.content_places))
         return packed
 
     @classmethod
@@ -82,33 +133,36 @@ class Proposal(NamedTuple):
             fields: Any = msgpack.unpackb(value)
             if fields[0] != _FORMAT:
                 raise UnreadableProposal(f"proposals of format {fields[0]!r:.20} are unknown: upgrade gnomon")
-            _, number, query, batch, takes_over, producer_id, topics, staged, ends = fields
+            _, number, query, batch, takes_over, producer_id, staged_from, ends, content, places = fields
             found = cls(
                 number,
                 query,
                 batch,
                 takes_over,
                 producer_id,
-                tuple(StagedBatch(TopicPartition(topics[at], target), *place) for at, target, *place in staged),
-                {TopicPartition(topics[at], partition): end for at, partition, end in ends},
+                dict(staged_from),
+                dict(ends),
+                content,
+                tuple((partition, offset) for partition, offset in places),
             )
-        except (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException) as error:
+        except _ERRORS as error:
             raise UnreadableProposal(f"a record of {len(value)} bytes is no proposal: {error}") from None
         if not found._is_sound():
             raise UnreadableProposal(f"a record of {len(value)} bytes has no fields of a proposal")
         return found
 
     def _is_sound(self) -> bool:
-        numbers = [self.number, self.batch, self.producer_id, *self.ends.values()]
-        for target, *place in self.staged:
-            numbers += [target.partition, *place]
+        pairs = (*self.staged_from.items(), *self.staging_ends.items(), *self.content_places)
         return (
-            all(type(number) is int and number >= 0 for number in numbers)
+            _are_numbers([self.number, self.batch, self.producer_id, *(number for pair in pairs for number in pair)])
             and type(self.query) is str
             and type(self.takes_over) is bool
-            and all(type(place.topic) is str and type(place.partition) is int for place in self.ends)
-            and all(type(each.target.topic) is str for each in self.staged)
+            and type(self.content) is bytes
         )
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    return all(type(each) is int and each >= 0 for each in values)
 
 
 class BatchVerdict(Enum):
@@ -141,11 +195,16 @@ class Decisions:
         last = self.last
         if last is None:
             return True  # the first of a writer, or the decision that a trimmed log begins with
-        if proposal.number != last.number + 1:
+        if proposal.number != last.number + 1 or not self.keeps(proposal.staged_from):
             return False
         if proposal.query == last.query:
             return proposal.batch > last.batch
         return proposal.takes_over
+
+    def keeps(self, staged_from: Mapping[int, int]) -> bool:
+        """Whether batches that were staged from these offsets on may still be proposed (invariant 3)."""
+        ends = {} if self.last is None else self.last.staging_ends
+        return all(offset >= ends.get(partition, 0) for partition, offset in staged_from.items())
 
     @property
     def next_number(self) -> int:
@@ -157,20 +216,15 @@ class Decisions:
         """The producer id of the next proposal; None if it takes a new one."""
         return None if self.last is None or self.next_number % EPOCHS == 0 else self.last.producer_id
 
-    def verdict(
-        self, query: str, batch: int, *, own_offset: int | None = None, takes_over: bool = False
-    ) -> BatchVerdict:
-        """The state of a batch, once all proposals up to this driver's own one were read.
+    def verdict(self, query: str, batch: int, *, takes_over: bool = False) -> BatchVerdict:
+        """The state of a batch that is not decided by a proposal of this driver: ALREADY, FENCED or OPEN.
 
         Args:
-            own_offset: where this driver's proposal was appended; None before it is.
             takes_over: whether this driver may follow another query.
         """
         last = self.last
         if last is None:
             return BatchVerdict.OPEN
-        if own_offset is not None and self.last_offset == own_offset:
-            return BatchVerdict.OK
         if last.query == query:
             return BatchVerdict.ALREADY if last.batch >= batch else BatchVerdict.OPEN
         return BatchVerdict.OPEN if takes_over else BatchVerdict.FENCED

@@ -1,9 +1,7 @@
 """The options of the source. Names, defaults and precedence are those of Spark's Kafka connector.
 
-1. An unknown option is an error, with the nearest known one. Settings of Kafka's consumer (`kafka.…`) that only tune it
-   have no effect; those that protect a connection are refused.
-2. `…Timestamp` counts before `…OffsetsByTimestamp`, and that before `…Offsets`.
-3. Two of `subscribe`, `subscribePattern` and `assign` are an error, and so is none.
+1. `…Timestamp` counts before `…OffsetsByTimestamp`, and that before `…Offsets`.
+2. Two of `subscribe`, `subscribePattern` and `assign` are an error, and so is none.
 """
 
 from __future__ import annotations
@@ -11,17 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gnomon.client.addresses import Address, parse_addresses
+from gnomon.client.addresses import Address
 from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
 from gnomon.spark.columns import BATCH_BYTES_MAX
+from gnomon.spark.given_options import GivenOptions
 from gnomon.spark.offsets import BadOption, parse_assignment, parse_offsets
 
-_TIME: Final = re.compile(r"([0-9]{1,15})\s*(us|ms|s|m|min|h|d)?")
-_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _NO_PLACES: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
 _KNOWN: Final = (
     "kafka.bootstrap.servers",
@@ -51,8 +47,6 @@ _WITHOUT_EFFECT: Final = (
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
 )
-_PROTECTION: Final = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
-_BY_LOWER: Final = {name.lower(): name for name in (*_KNOWN, *_WITHOUT_EFFECT)}
 
 
 class Bound(NamedTuple):
@@ -98,10 +92,11 @@ class SourceOptions:
         Raises:
             BadOption: one of them cannot be used.
         """
-        options = _Options(given)
-        topics, pattern, assigned = options.subscription()
-        starting = options.bound("starting", "latest" if streaming else "earliest")
-        ending = options.bound("ending", "latest")
+        options = GivenOptions(given, (*_KNOWN, *_WITHOUT_EFFECT))
+        options.one_of("kafka.isolation.level", ("read_uncommitted", "read_committed"))
+        topics, pattern, assigned = _subscription(options)
+        starting = _bound(options, "starting", "latest" if streaming else "earliest")
+        ending = _bound(options, "ending", "latest")
         if streaming and ending.option:
             raise BadOption(f"{ending.option}: a stream has no end: use a batch read, or trigger(availableNow=True)")
         if not streaming and LATEST in (starting.default, *starting.each.values()) and not starting.is_time:
@@ -121,92 +116,44 @@ class SourceOptions:
             options.number("maxOffsetsPerTrigger"),
             options.number("minOffsetsPerTrigger") or 1,
             options.seconds("maxTriggerDelay", "15m"),
-            options.number("maxBatchBytes", 1 << 30) or BATCH_BYTES_MAX,
+            options.number("maxBatchBytes", 1, 1 << 30) or BATCH_BYTES_MAX,
             options.one_of("failOnDataLoss", ("true", "false")) == "true",
             options.one_of("includeHeaders", ("false", "true")) == "true",
         )
 
 
-class _Options:
-    """The given options, by their names as documented."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given: dict[str, str] = {}
-        for name, value in given.items():
-            known = _BY_LOWER.get(name.lower())
-            if known is not None:
-                self._given[known] = value
-            elif name.lower().startswith(_PROTECTION) and value != "PLAINTEXT":
-                raise BadOption(f"{name}: connections with TLS or SASL are not built yet")
-            elif not name.lower().startswith("kafka."):
-                nearest = get_close_matches(name.lower(), _BY_LOWER, 1)
-                raise BadOption(f"{name}: no such option" + (f"; is it {_BY_LOWER[nearest[0]]}?" if nearest else ""))
-        self.one_of("kafka.isolation.level", ("read_uncommitted", "read_committed"))
-
-    def addresses(self) -> tuple[Address, ...]:
-        text = self._given.get("kafka.bootstrap.servers")
-        if text is None:
-            raise BadOption("kafka.bootstrap.servers: give HOST:PORT[,HOST:PORT…] of some brokers")
+def _subscription(
+    options: GivenOptions,
+) -> tuple[tuple[str, ...] | None, re.Pattern[str] | None, tuple[TopicPartition, ...] | None]:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
+    if len(ways) != 1:
+        given = " and ".join(ways) or "none of them"
+        raise BadOption(f"give one of subscribe, subscribePattern and assign: there is {given}")
+    text = options.text(ways[0]) or ""
+    if ways[0] == "assign":
+        return None, None, tuple(parse_assignment("assign", text))
+    if ways[0] == "subscribePattern":
         try:
-            return tuple(parse_addresses(text))
-        except ValueError:
-            raise BadOption(
-                f"kafka.bootstrap.servers={text!r:.200}: give HOST:PORT[,HOST:PORT…] of some brokers"
-            ) from None
+            return None, re.compile(text), None
+        except re.error as error:
+            raise BadOption(f"subscribePattern={text!r:.200}: {error}") from None
+    topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not topics:
+        raise BadOption(f"subscribe={text!r:.200}: give the names of topics, separated by commas")
+    return topics, None, None
 
-    def subscription(
-        self,
-    ) -> tuple[tuple[str, ...] | None, re.Pattern[str] | None, tuple[TopicPartition, ...] | None]:
-        ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in self._given]
-        if len(ways) != 1:
-            given = " and ".join(ways) or "none of them"
-            raise BadOption(f"give one of subscribe, subscribePattern and assign: there is {given}")
-        text = self._given[ways[0]]
-        if ways[0] == "assign":
-            return None, None, tuple(parse_assignment("assign", text))
-        if ways[0] == "subscribePattern":
-            try:
-                return None, re.compile(text), None
-            except re.error as error:
-                raise BadOption(f"subscribePattern={text!r:.200}: {error}") from None
-        topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-        if not topics:
-            raise BadOption(f"subscribe={text!r:.200}: give the names of topics, separated by commas")
-        return topics, None, None
 
-    def bound(self, which: str, default: str) -> Bound:
-        option = f"{which}Timestamp"
-        if option in self._given:
-            return Bound(self._number(option, 0), is_time=True, option=option)
-        option = f"{which}OffsetsByTimestamp"
-        if option in self._given:
-            return Bound(None, parse_offsets(option, self._given[option], 0), True, option)
-        option = f"{which}Offsets"
-        text = self._given.get(option, default)
-        named = {"earliest": EARLIEST, "latest": LATEST}.get(text.strip().lower())
-        if named is not None:
-            return Bound(named, option=option if option in self._given else "")
-        return Bound(None, parse_offsets(option, text), option=option)
-
-    def number(self, name: str, highest: int = (1 << 63) - 1) -> int | None:
-        return self._number(name, 1, highest) if name in self._given else None
-
-    def _number(self, name: str, lowest: int, highest: int = (1 << 63) - 1) -> int:
-        text = self._given[name].strip()
-        if not (text.isascii() and text.isdecimal()) or not lowest <= int(text[:20]) <= highest:
-            raise BadOption(f"{name}={text!r:.100}: expected a whole number from {lowest} to {highest}")
-        return int(text)
-
-    def seconds(self, name: str, default: str) -> float:
-        text = self._given.get(name, default).strip().lower()
-        found = _TIME.fullmatch(text)
-        if found is None:
-            raise BadOption(f"{name}={text!r:.100}: expected a time such as 500ms, 30s, 15m, 1h or 1d")
-        return int(found[1]) * _SECONDS[found[2] or "ms"]
-
-    def one_of(self, name: str, values: tuple[str, ...]) -> str:
-        """The value of an option, the first of `values` unless it is given."""
-        value = self._given.get(name, values[0]).strip().lower()
-        if value not in values:
-            raise BadOption(f"{name}={value!r:.100}: expected {' or '.join(values)}")
-        return value
+def _bound(options: GivenOptions, which: str, default: str) -> Bound:
+    option = f"{which}Timestamp"
+    if option in options:
+        return Bound(options.number(option, 0), is_time=True, option=option)
+    option = f"{which}OffsetsByTimestamp"
+    text = options.text(option)
+    if text is not None:
+        return Bound(None, parse_offsets(option, text, 0), True, option)
+    option = f"{which}Offsets"
+    text = options.text(option) or default
+    named = {"earliest": EARLIEST, "latest": LATEST}.get(text.strip().lower())
+    if named is not None:
+        return Bound(named, option=option if option in options else "")
+    return Bound(None, parse_offsets(option, text), option=option)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -114,9 +114,9 @@ class SparkClient:
         await leader.request(ProduceRequest(acks=-1, timeout_ms=9_000, topic_data=data), 9, ProduceResponse)
 
 
-def with_topics(work: Callable[[SparkClient], Awaitable[None]]) -> None:
+def with_topics(work: Callable[[SparkClient], Awaitable[None]], kafka: Mapping[str, str] | None = None) -> None:
     async def scenario(simulation: Simulation) -> None:
-        brokers = BrokerCluster(simulation, 2)
+        brokers = BrokerCluster(simulation, 2, kafka=kafka)
         await brokers.start()
 
         async def client(wire: WireCluster) -> None:

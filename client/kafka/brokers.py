@@ -61,10 +61,11 @@ class KafkaBrokers:
         Args:
             addresses: of brokers, which are asked for the others.
         """
+        self.clock = world.clock
         self._world = world
         self._addresses = list(addresses)
         self._client_id = client_id
-        self._patience_seconds = patience_seconds
+        self.patience_seconds = patience_seconds
         self._connections: dict[Address, KafkaClientConnection] = {}
         self._opening: dict[Address, trio.Lock] = {}
         self._topics: dict[str, TopicLeaders] = {}
@@ -91,6 +92,15 @@ class KafkaBrokers:
             except Unreachable as error:
                 reasons.append(str(error))
         raise Unreachable("no broker answers: " + "; ".join(reasons))
+
+    async def numbered_broker(self) -> tuple[int, KafkaClientConnection]:
+        """One of the brokers that serve, with its node id; raises Unreachable as `any_broker`."""
+        asked = await self.any_broker()
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        found = await asked.request(request, METADATA_VERSION, MetadataResponse)
+        if not found.brokers:
+            raise Unreachable("a broker answers, and knows of no broker")
+        return found.brokers[0].node_id, await self._connection((found.brokers[0].host, found.brokers[0].port))
 
     async def topics(
         self, names: Sequence[str] | None = None, *, skip_unknown: bool = False
@@ -158,8 +168,7 @@ class KafkaBrokers:
             RequestRefused: with an error that is not retriable, at once; with another one, after `patience_seconds`.
             Unreachable: after `patience_seconds`.
         """
-        clock = self._world.clock
-        until, failures = clock.monotonic() + self._patience_seconds, 0
+        until, failures = self.clock.monotonic() + self.patience_seconds, 0
         while True:
             try:
                 return await attempt()
@@ -167,11 +176,11 @@ class KafkaBrokers:
                 is_final = isinstance(error, UnknownTopic) or (
                     isinstance(error, RequestRefused) and not error.code.retriable
                 )
-                if is_final or clock.monotonic() >= until:
+                if is_final or self.clock.monotonic() >= until:
                     raise
             self.forget(topic)
             failures += 1
-            await clock.sleep(RETRY.seconds(failures))
+            await self.clock.sleep(RETRY.seconds(failures))
 
     async def _connection(self, address: Address) -> KafkaClientConnection:
         async with self._opening.setdefault(address, trio.Lock()):

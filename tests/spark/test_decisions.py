@@ -8,11 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.client.kafka.topic_partition import TopicPartition
-from gnomon.spark.decisions import EPOCHS, BatchVerdict, Decisions, Proposal, StagedBatch, UnreadableProposal
+from gnomon.spark.decisions import (
+    EPOCHS,
+    BatchVerdict,
+    Decisions,
+    Proposal,
+    ProposedBatches,
+    StagedBatch,
+    UnreadableProposal,
+)
 
 places = st.builds(TopicPartition, st.sampled_from(["orders", "logs", "__gnomon_sink_w"]), st.integers(0, 2**31 - 1))
 numbers = st.integers(0, 2**63 - 1)
 staged = st.builds(StagedBatch, places, st.integers(0, 9), numbers, st.integers(0, 2**31), st.integers(0, 2**32 - 1))
+contents = st.builds(
+    ProposedBatches, st.lists(staged, max_size=5).map(tuple), st.dictionaries(places, numbers, max_size=5)
+)
+staging = st.dictionaries(st.integers(1, 9), numbers, max_size=3)
 proposals = st.builds(
     Proposal,
     numbers,
@@ -20,13 +32,31 @@ proposals = st.builds(
     numbers,
     st.booleans(),
     numbers,
-    st.lists(staged, max_size=5).map(tuple),
-    st.dictionaries(places, numbers, max_size=5),
+    staging,
+    staging,
+    contents.map(ProposedBatches.encode),
+    st.lists(st.tuples(st.integers(1, 9), numbers), max_size=3).map(tuple),
 )
 
 
-def proposed(number: int, query: str, batch: int, *, takes_over: bool = False) -> Proposal:
-    return Proposal(number, query, batch, takes_over, 9_000, (), {})
+def proposed(
+    number: int, query: str, batch: int, *, takes_over: bool = False, staged_from: int = 0, staging_end: int = 0
+) -> Proposal:
+    return Proposal(number, query, batch, takes_over, 9_000, {1: staged_from}, {1: staging_end}, b"")
+
+
+@given(contents)
+def test_a_content_survives_its_encoding(content: ProposedBatches) -> None:
+    assert ProposedBatches.decode(content.encode()) == content
+
+
+@given(contents, st.data())
+def test_a_changed_content_is_refused_or_read(content: ProposedBatches, data: st.DataObject) -> None:
+    try:
+        found = ProposedBatches.decode(changed(content.encode(), data))
+    except UnreadableProposal:
+        return
+    assert ProposedBatches.decode(found.encode()) == found
 
 
 @given(proposals)
@@ -36,20 +66,24 @@ def test_a_proposal_survives_its_encoding(proposal: Proposal) -> None:
 
 @given(proposals, st.data())
 def test_a_changed_proposal_is_refused_or_read(proposal: Proposal, data: st.DataObject) -> None:
-    changed = bytearray(proposal.encode())
-    changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
-    value = bytes(changed[: data.draw(st.just(len(changed)) | st.integers(0, len(changed)))])
     try:
-        found = Proposal.decode(value)
+        found = Proposal.decode(changed(proposal.encode(), data))
     except UnreadableProposal:
         return
     assert Proposal.decode(found.encode()) == found
 
 
+def changed(value: bytes, data: st.DataObject) -> bytes:
+    copy = bytearray(value)
+    copy[data.draw(st.integers(0, len(copy) - 1))] = data.draw(st.integers(0, 255))
+    return bytes(copy[: data.draw(st.just(len(copy)) | st.integers(0, len(copy)))])
+
+
 @pytest.mark.parametrize("value", [b"", b"\x00", msgpack.packb([2]), msgpack.packb({"a": 1}), msgpack.packb([1, 2, 3])])
 def test_another_record_is_no_proposal(value: bytes) -> None:
-    with pytest.raises(UnreadableProposal):
-        Proposal.decode(value)
+    for kind in (Proposal, ProposedBatches):
+        with pytest.raises(UnreadableProposal):
+            kind.decode(value)
 
 
 small = st.builds(
@@ -58,12 +92,14 @@ small = st.builds(
     st.sampled_from("ab"),
     st.integers(0, 4),
     takes_over=st.sampled_from([False, False, True]),
+    staged_from=st.integers(0, 3),
+    staging_end=st.integers(0, 2),
 )
 
 
 @given(st.lists(small, max_size=30), st.integers(0, 40))
 def test_every_driver_finds_the_same_decisions_from_any_decision_on(log: list[Proposal], chosen: int) -> None:
-    """Invariants 1 and 3."""
+    """Invariants 1 and 4."""
     whole = Decisions()
     decided = [offset for offset, proposal in enumerate(log) if whole.read(offset, proposal)]
     assert [log[offset].number for offset in decided[1:]] == [log[offset].number + 1 for offset in decided[:-1]]
@@ -76,7 +112,7 @@ def test_every_driver_finds_the_same_decisions_from_any_decision_on(log: list[Pr
 
 @given(st.lists(small, max_size=30))
 def test_a_batch_of_a_query_is_decided_once_while_the_query_owns_the_writer(log: list[Proposal]) -> None:
-    """Invariants 2 and 4."""
+    """Invariants 2 and 5."""
     decisions, owner, batches = Decisions(), None, []
     for offset, proposal in enumerate(log):
         if not decisions.read(offset, proposal):
@@ -99,25 +135,34 @@ def test_the_first_proposal_of_a_number_wins() -> None:
     assert decisions.last_offset == 5
 
 
+def test_a_proposal_of_batches_that_may_be_deleted_is_void() -> None:
+    """Invariant 3."""
+    decisions = Decisions()
+    assert decisions.read(0, proposed(1, "a", 0, staging_end=20))
+    assert not decisions.keeps({1: 19})
+    assert not decisions.read(1, proposed(2, "b", 0, takes_over=True, staged_from=19))
+    assert decisions.keeps({1: 20, 2: 0})
+    assert decisions.read(2, proposed(2, "b", 0, takes_over=True, staged_from=20))
+
+
 def test_the_verdicts_of_a_driver() -> None:
     decisions = Decisions()
     assert decisions.verdict("a", 0) == BatchVerdict.OPEN
     decisions.read(3, proposed(1, "a", 4))
-    assert decisions.verdict("a", 4, own_offset=3) == BatchVerdict.OK
-    assert decisions.verdict("a", 4, own_offset=4) == BatchVerdict.ALREADY
+    assert decisions.verdict("a", 4) == BatchVerdict.ALREADY
     assert decisions.verdict("a", 3) == BatchVerdict.ALREADY
-    assert decisions.verdict("a", 5, own_offset=4) == BatchVerdict.OPEN
+    assert decisions.verdict("a", 5) == BatchVerdict.OPEN
     assert decisions.verdict("b", 5) == BatchVerdict.FENCED
     assert decisions.verdict("b", 0, takes_over=True) == BatchVerdict.OPEN
 
 
 def test_each_decision_has_its_own_epoch_of_its_producer() -> None:
-    """Invariant 5."""
+    """Invariant 6."""
     decisions, used, producer_id = Decisions(), set(), 100
     assert decisions.next_producer_id is None
     for number in range(1, 2 * EPOCHS + 2):
         producer_id = decisions.next_producer_id or producer_id + 1
-        proposal = Proposal(decisions.next_number, "a", number, False, producer_id, (), {})
+        proposal = Proposal(decisions.next_number, "a", number, False, producer_id, {}, {}, b"")
         assert decisions.read(number, proposal)
         used.add((proposal.producer_id, proposal.producer_epoch))
     assert len(used) == 2 * EPOCHS + 1

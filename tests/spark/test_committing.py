@@ -1,0 +1,184 @@
+"""The drivers of a sink on a simulated cluster: each row once, whoever dies; numbers cite the invariants."""
+
+from __future__ import annotations
+
+import pytest
+from sink_client import SinkClient, rows_of, with_sink
+
+from gnomon.spark import committing, staging
+from gnomon.spark.committing import Fenced, OtherMessage, StagingLost
+from gnomon.spark.decisions import BatchVerdict
+from gnomon.spark.delivery import deliver
+
+MANY = [f"row {number:04}" for number in range(300)]
+FEW = MANY[:3]
+
+
+def test_the_rows_of_a_batch_are_written_in_the_order_of_their_tasks() -> None:
+    async def work(sink: SinkClient) -> None:
+        tasks = [await sink.task(rows_of(MANY[:100]), task=0), await sink.task(rows_of(MANY[100:]), task=1)]
+        assert await (await sink.driver()).commit("q", 0, tasks) is BatchVerdict.OK
+        assert await sink.values() == MANY
+
+    with_sink(work)
+
+
+@pytest.mark.parametrize("inline_max", [0, 1 << 20])
+def test_a_batch_that_is_committed_again_is_written_once(monkeypatch: pytest.MonkeyPatch, inline_max: int) -> None:  # 2
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", inline_max)
+
+    async def work(sink: SinkClient) -> None:
+        for _ in range(3):
+            task = await sink.task(rows_of(MANY))
+            assert bool(task.staged) is (inline_max == 0)
+            await (await sink.driver()).commit("q", 0, [task])
+            assert await sink.values() == MANY
+        assert await (await sink.driver()).commit("q", 0, [task]) is BatchVerdict.ALREADY
+        assert await (await sink.driver()).commit("q", 1, [await sink.task(rows_of(FEW))]) is BatchVerdict.OK
+        assert await sink.values() == MANY + FEW
+
+    with_sink(work)
+
+
+def test_the_next_driver_goes_on_where_one_died_after_its_decision(monkeypatch: pytest.MonkeyPatch) -> None:  # 1
+    async def dies(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    async def work(sink: SinkClient) -> None:
+        task = await sink.task(rows_of(MANY))
+        monkeypatch.setattr(committing, "deliver", dies)
+        with pytest.raises(KeyboardInterrupt):
+            await (await sink.driver()).commit("q", 0, [task])
+        assert await sink.values() == []
+        monkeypatch.setattr(committing, "deliver", deliver)
+        await (await sink.driver()).recover()
+        assert await sink.values() == MANY
+        again = await sink.task(rows_of(MANY))
+        assert await (await sink.driver()).commit("q", 0, [again]) is BatchVerdict.ALREADY
+        assert await sink.values() == MANY
+
+    with_sink(work)
+
+
+def test_another_query_is_fenced_unless_it_takes_the_writer_over() -> None:
+    async def work(sink: SinkClient) -> None:
+        await (await sink.driver()).commit("q", 7, [await sink.task(rows_of(FEW))])
+        with pytest.raises(Fenced, match="writer 'w' belongs to query 'q', which wrote its batch 7"):
+            await (await sink.driver()).commit("other", 0, [await sink.task(rows_of(FEW))])
+        assert await sink.values() == FEW
+        taking = await sink.driver(takes_over=True)
+        assert await taking.commit("other", 0, [await sink.task(rows_of(FEW))]) is BatchVerdict.OK
+        with pytest.raises(Fenced):
+            await (await sink.driver()).commit("q", 8, [await sink.task(rows_of(FEW))])
+        assert await sink.values() == FEW + FEW
+
+    with_sink(work)
+
+
+def test_what_was_staged_before_the_decision_of_another_query_is_not_proposed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver of the decision deletes everything that was staged below the ends that it has recorded."""
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+
+    async def work(sink: SinkClient) -> None:
+        early = await sink.task(rows_of(MANY), query="b")
+        await (await sink.driver()).commit("a", 0, [await sink.task(rows_of(FEW))])
+        with pytest.raises(StagingLost, match="run the batch again"):
+            await (await sink.driver(takes_over=True)).commit("b", 0, [early])
+        late = await sink.task(rows_of(MANY), query="b")
+        await (await sink.driver(takes_over=True)).commit("b", 0, [late])
+        assert await sink.values() == FEW + MANY
+
+    with_sink(work)
+
+
+def test_the_log_of_proposals_begins_with_the_last_decision_and_staged_batches_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # 4
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+
+    async def work(sink: SinkClient) -> None:
+        topic = await sink.topic()
+        for batch in range(3):
+            await (await sink.driver()).commit("q", batch, [await sink.task(rows_of(MANY))])
+            assert await sink.bounds(topic.place(0)) == (batch, batch + 1)
+            for place in topic.staging:
+                start, end = await sink.bounds(place)
+                assert start == end
+        assert await sink.values() == 3 * MANY
+
+    with_sink(work)
+
+
+def test_a_driver_that_reads_while_proposals_are_deleted_begins_again() -> None:
+    async def work(sink: SinkClient) -> None:
+        slow = await sink.driver()
+        await slow.commit("q", 0, [await sink.task(rows_of(FEW))])
+        for batch in (1, 2):
+            await (await sink.driver()).commit("q", batch, [await sink.task(rows_of(FEW))])
+        assert await slow.commit("q", 2, [await sink.task(rows_of(FEW))]) is BatchVerdict.ALREADY
+        assert await slow.commit("q", 3, [await sink.task(rows_of(FEW))]) is BatchVerdict.OK
+        assert await sink.values() == 4 * FEW
+
+    with_sink(work)
+
+
+def test_a_large_list_of_batches_is_staged_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committing, "CONTENT_BYTES_MAX", 100)
+
+    async def work(sink: SinkClient) -> None:
+        for batch in range(2):
+            await (await sink.driver()).commit("q", batch, [await sink.task(rows_of(MANY))])
+            await (await sink.driver()).recover()
+        assert await sink.values() == 2 * MANY
+
+    with_sink(work)
+
+
+def test_a_batch_without_rows_is_no_decision() -> None:
+    async def work(sink: SinkClient) -> None:
+        assert await (await sink.driver()).commit("q", 0, [await sink.task()]) is BatchVerdict.OK
+        assert await sink.bounds((await sink.topic()).place(0)) == (0, 0)
+
+    with_sink(work)
+
+
+def test_a_task_of_another_version_is_refused() -> None:
+    async def work(sink: SinkClient) -> None:
+        task = (await sink.task(rows_of(FEW)))._replace(version=99)
+        with pytest.raises(OtherMessage, match="messages of version 99, this driver knows 1"):
+            await (await sink.driver()).commit("q", 0, [task])
+
+    with_sink(work)
+
+
+def test_an_old_decision_is_looked_for_in_its_targets_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader has forgotten the producer: it would append a repeat again."""
+
+    async def nowhere(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def work(sink: SinkClient) -> None:
+        driver = await sink.driver()
+        monkeypatch.setattr(driver._topic, "delete_before", nowhere)
+        with pytest.raises(KeyboardInterrupt):
+            await driver.commit("q", 0, [await sink.task(rows_of(MANY))])
+        assert await sink.values() == MANY
+        await sink.cluster.clock.sleep(200)
+        await (await sink.driver()).recover()
+        assert await sink.values() == MANY
+
+    with_sink(work, {"producer.id.expiration.ms": "60000"})
+
+
+def test_every_decision_has_its_own_epoch_in_the_target() -> None:
+    async def work(sink: SinkClient) -> None:
+        for batch in range(3):
+            await (await sink.driver()).commit("q", batch, [await sink.task(rows_of(FEW))])
+        driver = await sink.driver()
+        await driver.recover()
+        assert driver.decisions.last is not None
+        assert driver.decisions.last.producer_epoch == 3
+
+    with_sink(work)
