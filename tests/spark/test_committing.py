@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sink_client import SinkClient, rows_of, with_sink
 
@@ -9,6 +11,7 @@ from gnomon.spark import committing, staging
 from gnomon.spark.committing import Fenced, OtherMessage, StagingLost
 from gnomon.spark.decisions import BatchVerdict
 from gnomon.spark.delivery import deliver
+from gnomon.spark.staging import StagedTask
 
 MANY = [f"row {number:04}" for number in range(300)]
 FEW = MANY[:3]
@@ -56,6 +59,42 @@ def test_the_next_driver_goes_on_where_one_died_after_its_decision(monkeypatch: 
         again = await sink.task(rows_of(MANY))
         assert await (await sink.driver()).commit("q", 0, [again]) is BatchVerdict.ALREADY
         assert await sink.values() == MANY
+
+    with_sink(work)
+
+
+def test_the_next_batch_comes_behind_that_of_a_driver_that_died(monkeypatch: pytest.MonkeyPatch) -> None:  # 1
+    async def dies(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    async def work(sink: SinkClient) -> None:
+        monkeypatch.setattr(committing, "deliver", dies)
+        with pytest.raises(KeyboardInterrupt):
+            await (await sink.driver()).commit("q", 0, [await sink.task(rows_of(MANY))])
+        monkeypatch.setattr(committing, "deliver", deliver)
+        await (await sink.driver()).commit("q", 1, [await sink.task(rows_of(FEW))])
+        assert await sink.values() == MANY + FEW
+
+    with_sink(work)
+
+
+def test_what_is_staged_while_a_decision_is_applied_stays(monkeypatch: pytest.MonkeyPatch) -> None:  # 3
+    """Two drivers of one checkpoint: the second one is a batch ahead when the first one cleans up."""
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+
+    async def work(sink: SinkClient) -> None:
+        ahead: list[StagedTask] = []
+
+        async def slowly(*args: Any) -> bool:
+            done = await deliver(*args)
+            if not ahead:
+                ahead.append(await sink.task(rows_of(FEW)))
+            return done
+
+        monkeypatch.setattr(committing, "deliver", slowly)
+        await (await sink.driver()).commit("q", 0, [await sink.task(rows_of(MANY))])
+        assert await (await sink.driver()).commit("q", 1, ahead) is BatchVerdict.OK
+        assert await sink.values() == MANY + FEW
 
     with_sink(work)
 
@@ -165,7 +204,7 @@ def test_an_old_decision_is_looked_for_in_its_targets_before_it_is_sent(monkeypa
         with pytest.raises(KeyboardInterrupt):
             await driver.commit("q", 0, [await sink.task(rows_of(MANY))])
         assert await sink.values() == MANY
-        await sink.cluster.clock.sleep(200)
+        await sink.cluster.clock.sleep(700)  # until a pass of retention has removed the producer
         await (await sink.driver()).recover()
         assert await sink.values() == MANY
 

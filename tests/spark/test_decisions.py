@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.client.kafka.topic_partition import TopicPartition
@@ -88,9 +88,9 @@ def test_another_record_is_no_proposal(value: bytes) -> None:
 
 small = st.builds(
     proposed,
-    st.integers(1, 6),
+    st.integers(1, 4),
     st.sampled_from("ab"),
-    st.integers(0, 4),
+    st.integers(0, 2),
     takes_over=st.sampled_from([False, False, True]),
     staged_from=st.integers(0, 3),
     staging_end=st.integers(0, 2),
@@ -110,6 +110,7 @@ def test_every_driver_finds_the_same_decisions_from_any_decision_on(log: list[Pr
         assert (later.last, later.last_offset) == (whole.last, whole.last_offset)
 
 
+@settings(max_examples=500)
 @given(st.lists(small, max_size=30))
 def test_a_batch_of_a_query_is_decided_once_while_the_query_owns_the_writer(log: list[Proposal]) -> None:
     """Invariants 2 and 5."""
