@@ -78,11 +78,16 @@ class SinkDriver:
             await self._apply({})
         return verdict
 
+    async def is_new(self) -> bool:
+        """Whether nothing was decided; raises as `KafkaBrokers.retried`."""
+        await self._read_through(await self._bound(LATEST), None)
+        return self.decisions.last is None
+
     async def recover(self) -> None:
         """Applies the last decision, if it is not applied; raises as `commit`."""
-        await self._read_through(await self._bound(LATEST), None)
-        if self.decisions.last is None:
+        if await self.is_new():
             return
+        assert self.decisions.last is not None
         batches = await self._content(self.decisions.last)
         if batches is not None and not await self._is_applied(batches):
             await self._apply(await delivered_before(self._cluster, self.decisions.last, batches, self._decided_ms))

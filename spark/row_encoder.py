@@ -18,20 +18,19 @@ import pyarrow.compute as pc
 
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.batches import EncodedBatch, Numbers, encode
-from gnomon.spark.columns import HEADERS
 from gnomon.spark.partitioner import partitions_of
 from gnomon.spark.targets import RowRefused, Target
 from gnomon.wire.kafka.compression import Codec
 
-COLUMN_TYPES: Final[Mapping[str, tuple[pa.DataType, ...]]] = {
-    "key": (pa.binary(), pa.string()),
-    "value": (pa.binary(), pa.string()),
-    "headers": (HEADERS,),
-    "topic": (pa.string(),),
-    "partition": (pa.int32(),),
-    "timestamp": (pa.timestamp("us", "UTC"),),
+COLUMN_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
 }
-"""The columns of rows, with the types that each may have."""
+"""The columns of rows, with the types that each may have, as Spark names them."""
 
 Partitions = npt.NDArray[np.int32]
 
@@ -40,25 +39,25 @@ class UnknownColumn(ValueError):
     """A column that rows cannot have, or of another type; the text names it."""
 
 
-def check_columns(schema: pa.Schema, topic: str | None) -> None:
+def check_columns(types: Mapping[str, str], topic: str | None) -> None:
     """Checks the columns of rows.
 
     Args:
+        types: Spark's names of their types.
         topic: the topic of all rows, None if a column has to name it.
 
     Raises:
         UnknownColumn: see there.
     """
-    for field in schema:
-        types = COLUMN_TYPES.get(field.name)
-        if types is None:
-            raise UnknownColumn(f"column {field.name!r}: there are {', '.join(COLUMN_TYPES)}")
-        if field.type not in types:
-            expected = " or ".join(str(each) for each in types)
-            raise UnknownColumn(f"column {field.name!r} has the type {field.type}: expected {expected}")
-    if "value" not in schema.names:
+    for name, found in types.items():
+        expected = COLUMN_TYPES.get(name)
+        if expected is None:
+            raise UnknownColumn(f"column {name!r}: there are {', '.join(COLUMN_TYPES)}")
+        if found not in expected:
+            raise UnknownColumn(f"column {name!r} has the type {found}: expected {' or '.join(expected)}")
+    if "value" not in types:
         raise UnknownColumn("there is no column 'value'")
-    if topic is None and "topic" not in schema.names:
+    if topic is None and "topic" not in types:
         raise UnknownColumn("neither the option topic nor a column 'topic' names the topic of the rows")
 
 
@@ -108,7 +107,7 @@ class RowEncoder:
 
     def _encode(self, rows: pa.Table, target: Target, now_ms: int) -> list[tuple[TopicPartition, EncodedBatch]]:
         keys, values = _binary(rows, "key"), _binary(rows, "value")
-        headers = _column(rows, "headers", HEADERS) if "headers" in rows.column_names else None
+        headers = _column(rows, "headers") if "headers" in rows.column_names else None
         if target.compacted and keys.null_count:
             raise RowRefused(f"topic {target.name!r} is compacted: a row has no key")
         times = self._times(rows, target, now_ms)
@@ -134,7 +133,7 @@ class RowEncoder:
     def _times(self, rows: pa.Table, target: Target, now_ms: int) -> Numbers:
         if "timestamp" not in rows.column_names:
             return np.full(rows.num_rows, now_ms, np.int64)
-        given = _column(rows, "timestamp", pa.timestamp("us", "UTC")).cast(pa.int64()).fill_null(now_ms * 1000)
+        given = _column(rows, "timestamp").cast(pa.int64()).fill_null(now_ms * 1000)
         times: Numbers = given.to_numpy(zero_copy_only=False) // 1000
         if target.past_ms_max is None or target.future_ms_max is None:
             return times
@@ -152,7 +151,7 @@ class RowEncoder:
         found[keyed] = partitions_of(keys.take(pa.array(keyed)), target.partitions)
         if "partition" not in rows.column_names:
             return found
-        given = _column(rows, "partition", pa.int32())
+        given = _column(rows, "partition")
         named = np.flatnonzero(given.is_valid().to_numpy(zero_copy_only=False))
         numbers = given.take(pa.array(named)).to_numpy(zero_copy_only=False)
         wrong = numbers[(numbers < 0) | (numbers >= target.partitions)]
@@ -173,10 +172,10 @@ def _check_size(batch: EncodedBatch, target: Target) -> None:
 def _binary(rows: pa.Table, name: str) -> pa.Array:
     if name not in rows.column_names:
         return pa.nulls(rows.num_rows, pa.binary())
-    return _column(rows, name, rows[name].type).cast(pa.binary())
+    return _column(rows, name).cast(pa.binary())
 
 
-def _column(rows: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
+def _column(rows: pa.Table, name: str) -> pa.Array:
     """A column of a table in one chunk."""
     column = rows[name]
-    return column.chunk(0) if column.num_chunks else pa.array([], kind)
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)

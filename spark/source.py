@@ -1,4 +1,4 @@
-"""The source of Spark: `spark.read.format("gnomon")`.
+"""The format of Spark: `spark.read.format("gnomon")`; `sink` has the part that writes.
 
     options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
     rows = spark.read.format("gnomon").options(**options).load()
@@ -10,11 +10,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -25,6 +32,9 @@ from gnomon.spark.options import SourceOptions
 from gnomon.spark.planning import Task, plan
 from gnomon.spark.process import cluster_of, each
 from gnomon.spark.reading import read
+from gnomon.spark.row_encoder import check_columns
+from gnomon.spark.sink import GnomonStreamWriter, GnomonWriter
+from gnomon.spark.sink_options import SinkOptions
 from gnomon.spark.streaming import StreamPlan
 
 _HEADERS = "headers"
@@ -52,6 +62,14 @@ class GnomonDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Reads the columns of `schema`, batch by batch."""
         return GnomonStreamReader(SourceOptions.parse(self.options, streaming=True), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Appends rows to topics."""
+        return GnomonWriter(sink_options(self.options, schema, overwrite, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Appends rows to topics, batch by batch."""
+        return GnomonStreamWriter(sink_options(self.options, schema, overwrite, streaming=True))
 
 
 class TaskPartition(InputPartition):
@@ -144,6 +162,20 @@ def rows_of(partition: InputPartition) -> Iterator[Any]:
         return iter(())
     cluster, thread = cluster_of(partition.task.addresses)
     return each(thread, read(cluster, partition.task))
+
+
+def sink_options(given: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> SinkOptions:
+    """The options of a sink.
+
+    Raises:
+        BadOption: one of them cannot be used, or the rows are to replace others.
+        UnknownColumn: the rows have a column that the sink does not know.
+    """
+    if overwrite:
+        raise BadOption("topics are appended to: use mode append (output mode append or update)")
+    options = SinkOptions.parse(given, streaming=streaming)
+    check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options.topic)
+    return options
 
 
 def columns_of(schema: StructType) -> list[str]:

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster_broker import ClusterBroker
-from copying import copy
+from copying import WAIT_SECONDS, copy, wait_for_batches
 from numbered_topic import NumberedTopic
 
 from gnomon.testing import KafkaBroker
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-WAIT_SECONDS = 120
 COPYING = Path(__file__).with_name("copying.py")
 
 
@@ -135,7 +133,16 @@ def test_a_checkpoint_outlives_its_driver_a_broker_and_a_bookie(
 ) -> None:
     topic.produce(2_000)
     for _ in range(2):
-        command = [sys.executable, str(COPYING), source, topic.servers, topic.name, str(stream.folder), connector]
+        command = [
+            sys.executable,
+            str(COPYING),
+            "files",
+            source,
+            topic.servers,
+            topic.name,
+            str(stream.folder),
+            connector,
+        ]
         driver = subprocess.Popen(command, start_new_session=True)
         try:
             wait_for_batches(stream.folder, 3)
@@ -149,16 +156,3 @@ def test_a_checkpoint_outlives_its_driver_a_broker_and_a_bookie(
     )
     stream.catch_up(source, topic)
     stream.check(topic)
-
-
-def wait_for_batches(folder: Path, more: int) -> None:
-    """Waits until the query in `folder` has finished that many batches."""
-    start, deadline = batches_in(folder), time.monotonic() + WAIT_SECONDS
-    while batches_in(folder) < start + more:
-        assert time.monotonic() < deadline, "the driver does not get on"
-        time.sleep(0.05)
-
-
-def batches_in(folder: Path) -> int:
-    """The finished batches of a query."""
-    return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))

@@ -1,0 +1,137 @@
+"""The sink of Spark: `df.write.format("gnomon").mode("append")`, and the same of a stream.
+
+    options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "orders"}
+    rows.write.format("gnomon").mode("append").options(**options).save()
+
+Tasks stage their rows in a topic of the writer. The driver proposes them there, and applies the decision: so each row
+is in its target once, whatever crashes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.spark.committing import SinkDriver
+from gnomon.spark.decisions import BatchVerdict
+from gnomon.spark.process import cluster_of
+from gnomon.spark.row_encoder import RowEncoder
+from gnomon.spark.sink_options import SinkOptions
+from gnomon.spark.staging import StagedTask, TaskStaging
+from gnomon.spark.writer_topic import WriterTopic
+
+_QUERY_ID = "sql.streaming.queryId"
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """The message of one task, as Spark carries it to the driver."""
+
+    task: StagedTask
+
+
+class GnomonWriter(DataSourceArrowWriter):
+    """A batch job that writes; its tasks get a copy of it."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._repeatable = options.writer is not None
+        self._writer = options.writer or uuid4().hex
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Stages the rows of a task attempt, on a worker; raises as `TaskStaging.add`."""
+        return staged(self._options, self._writer, self._writer, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Has the rows written; raises as `SinkDriver.commit`."""
+        cluster, thread = cluster_of(self._options.addresses)
+        tasks = tasks_of(messages)
+        if tasks:
+            thread.call(commit, cluster, self._options, self._writer, self._writer, self._options.version or 0, tasks)
+            if not self._repeatable:
+                thread.call(remove, cluster, self._options, self._writer)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Removes the topic of a writer that nobody will use again, unless something is decided there."""
+        if not self._repeatable and tasks_of(messages):
+            cluster, thread = cluster_of(self._options.addresses)
+            thread.call(remove_undecided, cluster, self._options, self._writer)
+
+
+class GnomonStreamWriter(DataSourceStreamArrowWriter):
+    """A stream that writes; its tasks get a copy of it."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Stages the rows of a task attempt, on a worker; raises as `TaskStaging.add`."""
+        query = task_context().getLocalProperty(_QUERY_ID)
+        assert query is not None, "Spark tells the tasks of a stream its query id"
+        return staged(self._options, self._options.writer or query, query, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Has the rows written; raises as `SinkDriver.commit`."""
+        tasks = tasks_of(messages)
+        if tasks:
+            cluster, thread = cluster_of(self._options.addresses)
+            thread.call(commit, cluster, self._options, tasks[0].writer, tasks[0].query, batchId, tasks)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Leaves what was staged, which the next decision cleans up."""
+
+
+def staged(options: SinkOptions, writer: str, query: str, rows: Iterator[Any]) -> TaskMessage:
+    """Stages the rows of a task attempt; raises as `TaskStaging.add`."""
+    cluster, thread = cluster_of(options.addresses)
+    task = task_context().partitionId()
+    encoder = RowEncoder(options.topic, task, batch_bytes=options.batch_bytes, compression=options.compression)
+    topic = thread.call(WriterTopic.open, cluster, writer, options.staging_partitions)
+    staging = TaskStaging(cluster, topic, encoder, task)
+    for batch in rows:
+        thread.call(staging.add, batch)
+    return TaskMessage(thread.call(staging.finish, writer, query))
+
+
+def task_context() -> TaskContext:
+    """The context of the running task."""
+    found = TaskContext.get()
+    assert found is not None, "Spark calls `write` in a task"
+    return found
+
+
+def tasks_of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedTask]:
+    """The tasks that succeeded, in the order of their partitions."""
+    return [each.task for each in messages if isinstance(each, TaskMessage)]
+
+
+async def commit(
+    cluster: KafkaBrokers, options: SinkOptions, writer: str, query: str, batch: int, tasks: Sequence[StagedTask]
+) -> None:
+    """Has the rows of a batch written; raises as `SinkDriver.commit`."""
+    topic = await WriterTopic.open(cluster, writer, options.staging_partitions)
+    driver = SinkDriver(cluster, topic, takes_over=options.takes_over)
+    if await driver.commit(query, batch, tasks) is BatchVerdict.ALREADY:
+        _log.warning("batch %d of query %s was written before: its rows are not written again", batch, query)
+
+
+async def remove(cluster: KafkaBrokers, options: SinkOptions, writer: str) -> None:
+    """Deletes the topic of a writer."""
+    await (await WriterTopic.open(cluster, writer, options.staging_partitions)).delete()
+
+
+async def remove_undecided(cluster: KafkaBrokers, options: SinkOptions, writer: str) -> None:
+    """Deletes the topic of a writer that has no decision."""
+    topic = await WriterTopic.open(cluster, writer, options.staging_partitions)
+    if await SinkDriver(cluster, topic).is_new():
+        await topic.delete()
+    else:
+        _log.warning("writer %s has decided rows that are not all written; its topic stays", writer)
