@@ -5,8 +5,8 @@ The drivers of a writer append proposals to one partition. The order of that log
 1. The first valid proposal of number n + 1 behind decision n is decision n + 1. All others are void, for ever.
 2. A proposal is valid behind a decision of the same query with a lower batch id. One of another query is valid only if
    it takes the writer over. The first proposal of a writer is valid.
-3. A proposal is void if it has a batch that was staged below an end that the last decision recorded: whoever applied
-   that decision may have deleted the batch.
+3. A proposal is void if it has a batch that was staged below an end that the last decision recorded: the driver that
+   applied the decision may have deleted the batch.
 4. A log that was trimmed begins with a decision. So a driver that reads the log from any such place finds the same
    decisions.
 5. A batch id of a query is decided at most once while the query owns the writer.

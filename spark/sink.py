@@ -19,16 +19,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from gnomon.client.kafka.brokers import KafkaBrokers
-from gnomon.spark.committing import SinkDriver
-from gnomon.spark.decisions import BatchVerdict
 from gnomon.spark.process import cluster_of
-from gnomon.spark.row_encoder import RowEncoder
-from gnomon.spark.sink_options import SinkOptions
-from gnomon.spark.staging import StagedTask, TaskStaging
-from gnomon.spark.writer_topic import WriterTopic
+from gnomon.spark.writing.committing import SinkDriver
+from gnomon.spark.writing.row_encoder import RowEncoder
+from gnomon.spark.writing.sink_options import SinkOptions
+from gnomon.spark.writing.staging import StagedTask, TaskStaging
+from gnomon.spark.writing.writer_topic import WriterTopic
 
 _QUERY_ID = "sql.streaming.queryId"
-_log = logging.getLogger(__name__)
+_warn = logging.getLogger(__name__).warning
 
 
 @dataclass
@@ -118,9 +117,7 @@ async def commit(
 ) -> None:
     """Has the rows of a batch written; raises as `SinkDriver.commit`."""
     topic = await WriterTopic.open(cluster, writer, options.staging_partitions)
-    driver = SinkDriver(cluster, topic, takes_over=options.takes_over)
-    if await driver.commit(query, batch, tasks) is BatchVerdict.ALREADY:
-        _log.warning("batch %d of query %s was written before: its rows are not written again", batch, query)
+    await SinkDriver(cluster, topic, _warn, takes_over=options.takes_over).commit(query, batch, tasks)
 
 
 async def remove(cluster: KafkaBrokers, options: SinkOptions, writer: str) -> None:
@@ -131,7 +128,7 @@ async def remove(cluster: KafkaBrokers, options: SinkOptions, writer: str) -> No
 async def remove_undecided(cluster: KafkaBrokers, options: SinkOptions, writer: str) -> None:
     """Deletes the topic of a writer that has no decision."""
     topic = await WriterTopic.open(cluster, writer, options.staging_partitions)
-    if await SinkDriver(cluster, topic).is_new():
+    if await SinkDriver(cluster, topic, _warn).is_new():
         await topic.delete()
     else:
-        _log.warning("writer %s has decided rows that are not all written; its topic stays", writer)
+        _warn(f"writer {writer!r} has decided rows that may not all be written: its topic stays")

@@ -32,10 +32,10 @@ from gnomon.spark.options import SourceOptions
 from gnomon.spark.planning import Task, plan
 from gnomon.spark.process import cluster_of, each
 from gnomon.spark.reading import read
-from gnomon.spark.row_encoder import check_columns
 from gnomon.spark.sink import GnomonStreamWriter, GnomonWriter
-from gnomon.spark.sink_options import SinkOptions
 from gnomon.spark.streaming import StreamPlan
+from gnomon.spark.writing.row_encoder import check_columns
+from gnomon.spark.writing.sink_options import SinkOptions
 
 _HEADERS = "headers"
 _log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.fetching import read_batches
 from gnomon.client.kafka.offsets import find_offsets
 from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
-from gnomon.spark.committing import SinkDriver
-from gnomon.spark.row_encoder import RowEncoder
-from gnomon.spark.staging import StagedTask, TaskStaging
-from gnomon.spark.writer_topic import WriterTopic
+from gnomon.spark.writing.committing import SinkDriver
+from gnomon.spark.writing.row_encoder import RowEncoder
+from gnomon.spark.writing.staging import StagedTask, TaskStaging
+from gnomon.spark.writing.writer_topic import WriterTopic
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.records import iterate_records
 
@@ -34,12 +34,13 @@ class SinkClient:
 
     def __init__(self, cluster: KafkaBrokers) -> None:
         self.cluster = cluster
+        self.warnings: list[str] = []
 
     async def topic(self, writer: str = "w") -> WriterTopic:
         return await WriterTopic.open(self.cluster, writer, STAGING_PARTITIONS)
 
     async def driver(self, writer: str = "w", *, takes_over: bool = False) -> SinkDriver:
-        return SinkDriver(self.cluster, await self.topic(writer), takes_over=takes_over)
+        return SinkDriver(self.cluster, await self.topic(writer), self.warnings.append, takes_over=takes_over)
 
     async def task(
         self,

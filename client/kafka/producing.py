@@ -24,7 +24,7 @@ _TIMEOUT_MS: Final = 9_000
 _ALL_COPIES: Final = -1
 
 
-class AppendOutcome(NamedTuple):
+class AppendAnswer(NamedTuple):
     """The answer to one append."""
 
     code: ErrorCode
@@ -40,7 +40,7 @@ def send_batch(leader: KafkaClientConnection, place: TopicPartition, batch: byte
     return leader.send(ProduceRequest(acks=_ALL_COPIES, timeout_ms=_TIMEOUT_MS, topic_data=[data]), _VERSION)
 
 
-async def outcome_of(leader: KafkaClientConnection, pending: PendingResponse) -> AppendOutcome:
+async def outcome_of(leader: KafkaClientConnection, pending: PendingResponse) -> AppendAnswer:
     """The answer to a sent batch.
 
     Raises:
@@ -51,8 +51,8 @@ async def outcome_of(leader: KafkaClientConnection, pending: PendingResponse) ->
     try:
         code = ErrorCode(found.error_code)
     except ValueError:
-        return AppendOutcome(ErrorCode.UNKNOWN_SERVER_ERROR, -1, f"error {found.error_code} of a newer broker")
-    return AppendOutcome(code, found.base_offset, found.error_message)
+        return AppendAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, -1, f"error {found.error_code} of a newer broker")
+    return AppendAnswer(code, found.base_offset, found.error_message)
 
 
 async def append(cluster: KafkaBrokers, place: TopicPartition, batch: bytes) -> int:

@@ -13,9 +13,10 @@ from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.batches import EncodedBatch
 from gnomon.spark.decisions import StagedBatch
-from gnomon.spark.row_encoder import RowEncoder
-from gnomon.spark.targets import Target, find_targets
-from gnomon.spark.writer_topic import WriterTopic
+from gnomon.spark.writing.row_encoder import RowEncoder
+from gnomon.spark.writing.target import Target
+from gnomon.spark.writing.targets import find_targets
+from gnomon.spark.writing.writer_topic import WriterTopic
 
 MESSAGE_VERSION: Final = 1
 MESSAGE_BYTES_MAX: Final = 64 << 10
@@ -27,7 +28,7 @@ _STAGED_TOGETHER_BYTES: Final = 4 << 20
 
 
 class StagedTask(NamedTuple):
-    """A task attempt that succeeded, as its driver hears of it."""
+    """The message of a task attempt that succeeded."""
 
     version: int
     writer: str

@@ -17,13 +17,13 @@ import trio
 from gnomon.client.kafka.brokers import RETRY, KafkaBrokers
 from gnomon.client.kafka.connection import KafkaClientConnection, PendingResponse
 from gnomon.client.kafka.errors import RequestRefused
-from gnomon.client.kafka.producing import AppendOutcome, outcome_of, send_batch
+from gnomon.client.kafka.producing import AppendAnswer, outcome_of, send_batch
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.runtime.world import Unreachable
-from gnomon.spark.applying import PartitionApplication
 from gnomon.spark.batches import stamped
 from gnomon.spark.decisions import Proposal, StagedBatch
-from gnomon.spark.writer_topic import StagedDamaged, StagedReader, WriterTopic
+from gnomon.spark.writing.applying import PartitionApplication
+from gnomon.spark.writing.writer_topic import StagedDamaged, StagedReader, WriterTopic
 
 _SEQUENCES: Final = 1 << 31
 
@@ -164,7 +164,7 @@ class _PartitionSender:
             return
         self._sent.append((leader, send_batch(leader, self._target, self._kept[number])))
 
-    async def _answer(self) -> AppendOutcome | None:
+    async def _answer(self) -> AppendAnswer | None:
         """The answer to the oldest batch in flight, None if there is none."""
         sent = self._sent.popleft()
         if sent is None:
@@ -174,7 +174,7 @@ class _PartitionSender:
         except Unreachable:
             return None
 
-    def _refusal(self, outcome: AppendOutcome | None) -> str:
+    def _refusal(self, outcome: AppendAnswer | None) -> str:
         place = f"partition {self._target.partition} of topic {self._target.topic!r}"
         if outcome is None:
             return f"{place}: its leader does not answer"

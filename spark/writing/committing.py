@@ -1,7 +1,7 @@
 """A driver of a writer: proposes staged batches, reads which proposal was decided, and applies the decision.
 
 1. A driver begins with applying the last decision, which may be that of a driver that died.
-2. A commit returns once its batch is decided, by whichever driver, and applied.
+2. A commit returns once its batch is decided and applied, by this driver or another one.
 3. End offsets are asked after the staging and before the proposal: so what is staged later is never below them.
 4. After a decision is applied, records are deleted in this order: staged ones below the ends that the decision
    recorded, then the proposals before the decision. So the log of proposals always begins with a decision.
@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -20,17 +20,17 @@ from gnomon.client.kafka.offsets import find_offsets
 from gnomon.client.kafka.producing import new_producer_id
 from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
 from gnomon.spark.decisions import BatchVerdict, Decisions, Proposal, ProposedBatches, StagedBatch
-from gnomon.spark.delivery import deliver
-from gnomon.spark.earlier_delivery import delivered_before
-from gnomon.spark.staging import MESSAGE_VERSION, StagedTask
-from gnomon.spark.writer_topic import PROPOSALS, WriterTopic
+from gnomon.spark.writing.delivery import deliver
+from gnomon.spark.writing.earlier_delivery import delivered_before
+from gnomon.spark.writing.staging import MESSAGE_VERSION, StagedTask
+from gnomon.spark.writing.writer_topic import PROPOSALS, WriterTopic
 from gnomon.wire.kafka.errors import ErrorCode
 
 CONTENT_BYTES_MAX: Final = 512 << 10
 """A larger content of a proposal is staged, in parts of this size."""
 
 
-class Fenced(Exception):
+class WriterFenced(Exception):
     """Another query owns the writer."""
 
 
@@ -46,11 +46,14 @@ class SinkDriver:
     """A driver of one writer; a batch is committed by one call.
 
     Args:
+        warn: is called with a text for each batch that was written before.
         takes_over: whether the writer may belong to another query.
     """
 
-    def __init__(self, cluster: KafkaBrokers, topic: WriterTopic, *, takes_over: bool = False) -> None:
-        self._cluster, self._topic, self._takes_over = cluster, topic, takes_over
+    def __init__(
+        self, cluster: KafkaBrokers, topic: WriterTopic, warn: Callable[[str], None], *, takes_over: bool = False
+    ) -> None:
+        self._cluster, self._topic, self._warn, self._takes_over = cluster, topic, warn, takes_over
         self.decisions = Decisions()
         self._read_to = 0
         self._decided_ms = 0
@@ -60,7 +63,7 @@ class SinkDriver:
         """Has the rows of a Spark batch written, once; returns OK or ALREADY.
 
         Raises:
-            Fenced: the writer belongs to another query.
+            WriterFenced: the writer belongs to another query.
             OtherMessage: a task has another version of gnomon.
             StagingLost: see there; nothing is decided.
             DeliveryFailed: of a decision; it remains, and the next driver goes on.
@@ -68,7 +71,8 @@ class SinkDriver:
         """
         await self.recover()
         verdict = self._verdict(query, batch)
-        if verdict is not BatchVerdict.OPEN:
+        if verdict is BatchVerdict.ALREADY:
+            self._warn(f"batch {batch} of query {query!r} was written before: its rows are not written again")
             return verdict
         staged = await self._staged(tasks)
         if not staged:
@@ -97,7 +101,7 @@ class SinkDriver:
         if verdict is BatchVerdict.FENCED:
             last = self.decisions.last
             assert last is not None, "a writer without a decision fences nobody"
-            raise Fenced(
+            raise WriterFenced(
                 f"writer {self._topic.writer!r} belongs to query {last.query!r}, which wrote its batch {last.batch}."
                 " Was the checkpoint deleted? writerTakeOver=true continues with this query; another writer begins anew"
             )

@@ -16,7 +16,7 @@ from gnomon.client.kafka.fetching import read_batches
 from gnomon.client.kafka.offsets import find_offsets
 from gnomon.client.kafka.topic_partition import LATEST, TopicPartition
 from gnomon.spark.decisions import Proposal, ProposedBatches
-from gnomon.spark.delivery import DeliveryFailed
+from gnomon.spark.writing.delivery import DeliveryFailed
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 

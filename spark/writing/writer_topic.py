@@ -21,7 +21,7 @@ from gnomon.client.kafka.producing import append
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.batches import EncodedBatch
 from gnomon.spark.decisions import StagedBatch
-from gnomon.spark.targets import SINK_PREFIX
+from gnomon.spark.writing.targets import SINK_PREFIX
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records

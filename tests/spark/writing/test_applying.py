@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.spark.applying import IN_FLIGHT_MAX, PartitionApplication
+from gnomon.spark.writing.applying import IN_FLIGHT_MAX, PartitionApplication
 from gnomon.wire.kafka.errors import ErrorCode
 
 SEQUENCES_KNOWN = 5

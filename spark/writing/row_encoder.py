@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.batches import EncodedBatch, Numbers, encode
 from gnomon.spark.partitioner import partitions_of
-from gnomon.spark.targets import RowRefused, Target
+from gnomon.spark.writing.target import RowRefused, Target
 from gnomon.wire.kafka.compression import Codec
 
 COLUMN_TYPES: Final[Mapping[str, tuple[str, ...]]] = {

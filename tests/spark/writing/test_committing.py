@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from sink_client import SinkClient, rows_of, with_sink
 
-from gnomon.spark import committing, staging
-from gnomon.spark.committing import Fenced, OtherMessage, StagingLost
 from gnomon.spark.decisions import BatchVerdict
-from gnomon.spark.delivery import deliver
-from gnomon.spark.staging import StagedTask
+from gnomon.spark.writing import committing, staging
+from gnomon.spark.writing.committing import OtherMessage, StagingLost, WriterFenced
+from gnomon.spark.writing.delivery import deliver
+from gnomon.spark.writing.staging import StagedTask
 
 MANY = [f"row {number:04}" for number in range(300)]
 FEW = MANY[:3]
@@ -36,7 +36,9 @@ def test_a_batch_that_is_committed_again_is_written_once(monkeypatch: pytest.Mon
             assert bool(task.staged) is (inline_max == 0)
             await (await sink.driver()).commit("q", 0, [task])
             assert await sink.values() == MANY
+        sink.warnings.clear()
         assert await (await sink.driver()).commit("q", 0, [task]) is BatchVerdict.ALREADY
+        assert sink.warnings == ["batch 0 of query 'q' was written before: its rows are not written again"]
         assert await (await sink.driver()).commit("q", 1, [await sink.task(rows_of(FEW))]) is BatchVerdict.OK
         assert await sink.values() == MANY + FEW
 
@@ -102,12 +104,12 @@ def test_what_is_staged_while_a_decision_is_applied_stays(monkeypatch: pytest.Mo
 def test_another_query_is_fenced_unless_it_takes_the_writer_over() -> None:
     async def work(sink: SinkClient) -> None:
         await (await sink.driver()).commit("q", 7, [await sink.task(rows_of(FEW))])
-        with pytest.raises(Fenced, match="writer 'w' belongs to query 'q', which wrote its batch 7"):
+        with pytest.raises(WriterFenced, match="writer 'w' belongs to query 'q', which wrote its batch 7"):
             await (await sink.driver()).commit("other", 0, [await sink.task(rows_of(FEW))])
         assert await sink.values() == FEW
         taking = await sink.driver(takes_over=True)
         assert await taking.commit("other", 0, [await sink.task(rows_of(FEW))]) is BatchVerdict.OK
-        with pytest.raises(Fenced):
+        with pytest.raises(WriterFenced):
             await (await sink.driver()).commit("q", 8, [await sink.task(rows_of(FEW))])
         assert await sink.values() == FEW + FEW
 
