@@ -4,12 +4,13 @@ The drivers of a writer append proposals to one partition. The order of that log
 
 1. The first valid proposal of number n + 1 behind decision n is decision n + 1. All others are void, for ever.
 2. A proposal is valid behind a decision of the same query with a lower batch id. One of another query is valid only if
-   it takes the writer over. The first proposal of a writer is valid.
+   it takes the writer over; if the query owned the writer before, then with a higher batch id than its last one.
+   The first proposal of a writer is valid.
 3. A proposal is void if it has a batch that was staged below an end that the last decision recorded: the driver that
    applied the decision may have deleted the batch.
 4. A log that was trimmed begins with a decision. So a driver that reads the log from any such place finds the same
    decisions.
-5. A batch id of a query is decided at most once while the query owns the writer.
+5. A batch id of a query is decided at most once. Each decision has the last batch of the last OWNERS_MAX owners.
 6. The producer epoch of decision n is n modulo EPOCHS, and a new producer id begins whenever that is 0. So no two
    decisions have the same epoch of the same producer id.
 """
@@ -26,6 +27,7 @@ from gnomon.client.kafka.topic_partition import TopicPartition
 
 EPOCHS: Final = 30_000
 """Epochs of one producer id; a broker accepts 32,767."""
+OWNERS_MAX: Final = 100
 _FORMAT: Final = 1
 _ERRORS: Final = (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException)
 
@@ -105,6 +107,8 @@ class Proposal(NamedTuple):
     """The lowest offset of its batches in each staging partition."""
     staging_ends: Mapping[int, int]
     """The end offset of each staging partition, read behind the staging and before the proposal."""
+    owners: Mapping[str, int]
+    """The last batch of each query that owned the writer before, the latest one last."""
     content: bytes
     """Encoded `ProposedBatches`; empty if it is staged."""
     content_places: tuple[tuple[int, int], ...] = ()
@@ -118,8 +122,8 @@ class Proposal(NamedTuple):
     def encode(self) -> bytes:
         """The value of its record."""
         head = (self.number, self.query, self.batch, self.takes_over, self.producer_id)
-        staging = (list(self.staged_from.items()), list(self.staging_ends.items()))
-        packed: bytes = msgpack.packb((_FORMAT, *head, *staging, self.content, self.content_places))
+        lists = [list(each.items()) for each in (self.staged_from, self.staging_ends, self.owners)]
+        packed: bytes = msgpack.packb((_FORMAT, *head, *lists, self.content, self.content_places))
         return packed
 
     @classmethod
@@ -133,7 +137,7 @@ class Proposal(NamedTuple):
             fields: Any = msgpack.unpackb(value)
             if fields[0] != _FORMAT:
                 raise UnreadableProposal(f"proposals of format {fields[0]!r:.20} are unknown: upgrade gnomon")
-            _, number, query, batch, takes_over, producer_id, staged_from, ends, content, places = fields
+            _, number, query, batch, takes_over, producer_id, staged_from, ends, owners, content, places = fields
             found = cls(
                 number,
                 query,
@@ -142,6 +146,7 @@ class Proposal(NamedTuple):
                 producer_id,
                 dict(staged_from),
                 dict(ends),
+                dict(owners),
                 content,
                 tuple((partition, offset) for partition, offset in places),
             )
@@ -155,7 +160,8 @@ class Proposal(NamedTuple):
         pairs = (*self.staged_from.items(), *self.staging_ends.items(), *self.content_places)
         return (
             _are_numbers([self.number, self.batch, self.producer_id, *(number for pair in pairs for number in pair)])
-            and type(self.query) is str
+            and _are_numbers(list(self.owners.values()))
+            and all(type(query) is str for query in (self.query, *self.owners))
             and type(self.takes_over) is bool
             and type(self.content) is bytes
         )
@@ -197,9 +203,25 @@ class Decisions:
             return True  # the first of a writer, or the decision that a trimmed log begins with
         if proposal.number != last.number + 1 or not self.keeps(proposal.staged_from):
             return False
-        if proposal.query == last.query:
-            return proposal.batch > last.batch
-        return proposal.takes_over
+        if proposal.batch <= self._last_batch(proposal.query):
+            return False
+        return proposal.query == last.query or proposal.takes_over
+
+    def _last_batch(self, query: str) -> int:
+        """The last decided batch of a query, -1 if there is none."""
+        last = self.last
+        if last is None:
+            return -1
+        return last.batch if query == last.query else last.owners.get(query, -1)
+
+    def owners_for(self, query: str) -> dict[str, int]:
+        """The field `owners` of the next proposal, if it is of this query."""
+        if self.last is None:
+            return {}
+        owners = {name: each for name, each in self.last.owners.items() if name != self.last.query}
+        owners[self.last.query] = self.last.batch
+        owners.pop(query, None)
+        return dict(list(owners.items())[-OWNERS_MAX:])
 
     def keeps(self, staged_from: Mapping[int, int]) -> bool:
         """Whether batches that were staged from these offsets on may still be proposed (invariant 3)."""
@@ -222,9 +244,8 @@ class Decisions:
         Args:
             takes_over: whether this driver may follow another query.
         """
-        last = self.last
-        if last is None:
+        if batch <= self._last_batch(query):
+            return BatchVerdict.ALREADY
+        if self.last is None or self.last.query == query or takes_over:
             return BatchVerdict.OPEN
-        if last.query == query:
-            return BatchVerdict.ALREADY if last.batch >= batch else BatchVerdict.OPEN
-        return BatchVerdict.OPEN if takes_over else BatchVerdict.FENCED
+        return BatchVerdict.FENCED

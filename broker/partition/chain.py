@@ -133,11 +133,12 @@ class Chain:
     async def _restore(cls, log: PartitionLog, segments: list[Segment], now_ms: int) -> None:
         """Moves the log to its end, and replays the producers from their last snapshot.
 
-        A segment without entries has no snapshot either: then the producers of the segment before it are replayed.
+        A segment without entries has no snapshot either: then the producers of the segment before it are replayed. That
+        one has no entries if all its records were deleted while no producer was known.
         """
         last = segments[-1]
         ledger = last.ledger
-        if ledger.last_add_confirmed >= ledger.start_entry:
+        if _has_entries(last):
             header = await cls._replay(log, last, now_ms)
             # A segment with nothing except a snapshot must not roll: the next ledger would have the same name.
             first_ms = ledger.properties[CREATED_MS] if header.next_offset > last.base_offset else None
@@ -145,7 +146,8 @@ class Chain:
             return
         log.next_offset = log.high_watermark = max(log.start_offset, last.base_offset)
         if len(segments) > 1:
-            await cls._replay(log, segments[-2], now_ms)
+            if _has_entries(segments[-2]):
+                await cls._replay(log, segments[-2], now_ms)
             log.begin_segment()
 
     @staticmethod
@@ -312,6 +314,10 @@ def _replay_one(
         log.replay(header, body, now_ms)
     except UnknownEntry as error:
         raise error.at(entry, ledger) from None
+
+
+def _has_entries(segment: Segment) -> bool:
+    return segment.ledger.last_add_confirmed >= segment.ledger.start_entry
 
 
 def _unchanged(item: KeyValue) -> Compare:

@@ -127,7 +127,7 @@ class SinkDriver:
                 f"another driver of writer {self._topic.writer!r} was decided after these rows were staged, and may"
                 " have deleted them: run the batch again"
             )
-        places = [*self._topic.staging, *{each.target for each in staged}]
+        places = [*self._topic.staging, *dict.fromkeys(each.target for each in staged)]
         ends = {place: end or 0 for place, end in (await self._ends(places)).items()}
         target_ends = {place: end for place, end in ends.items() if place.topic != self._topic.name}
         producer_id = self.decisions.next_producer_id
@@ -139,6 +139,7 @@ class SinkDriver:
             await new_producer_id(self._cluster) if producer_id is None else producer_id,
             staged_from,
             {place.partition: ends[place] for place in self._topic.staging},
+            self.decisions.owners_for(query),
             ProposedBatches(tuple(staged), target_ends).encode(),
         )
         if len(proposal.content) > CONTENT_BYTES_MAX:

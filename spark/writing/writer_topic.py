@@ -30,7 +30,7 @@ PROPOSALS: Final = 0
 """The partition of the proposals."""
 STAGED_BYTES_MAX: Final = 64 << 20
 """The largest record of a writer's topic."""
-_STAGE_BYTES: Final = 512 << 10
+STAGE_BYTES: Final = 512 << 10
 """Batches that are staged with one request, unless a single one is larger."""
 _CONFIGS: Final = {
     "cleanup.policy": "delete",
@@ -173,11 +173,11 @@ class StagedDamaged(Exception):
 def _groups(
     batches: Sequence[tuple[TopicPartition, EncodedBatch]],
 ) -> list[list[tuple[TopicPartition, EncodedBatch]]]:
-    """The batches in groups of at most _STAGE_BYTES, or of one."""
+    """The batches in groups of at most STAGE_BYTES, or of one."""
     groups: list[list[tuple[TopicPartition, EncodedBatch]]] = []
     size = 0
     for each in batches:
-        if not groups or size + len(each[1].data) > _STAGE_BYTES:
+        if not groups or size + len(each[1].data) > STAGE_BYTES:
             groups.append([])
             size = 0
         groups[-1].append(each)

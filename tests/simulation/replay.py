@@ -31,6 +31,7 @@ from counter_scenario import COUNTERS, COUNTERS_UNHEARD
 from group_scenario import GROUPS_OF_A_CLUSTER, GROUPS_OF_ONE_BROKER
 from native_scenario import CANCELLED, CHURNING, CHURNING_CLUSTER, SEEKING, SEEKING_CLUSTER
 from rich_scenario import RICH, RICH_CLUSTER
+from spark_scenario import SINK, SINK_OF_CLUSTER
 
 from gnomon.testing.simulation.simulation import simulate
 from gnomon.testing.storms.rest.ledgers_at_rest import LedgersAtRest
@@ -60,6 +61,8 @@ SCENARIOS = {
     "logs-of-one-broker": RICH,
     "groups": GROUPS_OF_A_CLUSTER,
     "groups-of-one-broker": GROUPS_OF_ONE_BROKER,
+    "spark": SINK_OF_CLUSTER,
+    "spark-of-one-broker": SINK,
     "growing": GROWING,
     "growing-unheard": GROWING_UNHEARD,
 }

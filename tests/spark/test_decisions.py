@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.decisions import (
     EPOCHS,
+    OWNERS_MAX,
     BatchVerdict,
     Decisions,
     Proposal,
@@ -34,6 +35,7 @@ proposals = st.builds(
     numbers,
     staging,
     staging,
+    st.dictionaries(st.text(max_size=5), numbers, max_size=3),
     contents.map(ProposedBatches.encode),
     st.lists(st.tuples(st.integers(1, 9), numbers), max_size=3).map(tuple),
 )
@@ -42,7 +44,7 @@ proposals = st.builds(
 def proposed(
     number: int, query: str, batch: int, *, takes_over: bool = False, staged_from: int = 0, staging_end: int = 0
 ) -> Proposal:
-    return Proposal(number, query, batch, takes_over, 9_000, {1: staged_from}, {1: staging_end}, b"")
+    return Proposal(number, query, batch, takes_over, 9_000, {1: staged_from}, {1: staging_end}, {}, b"")
 
 
 @given(contents)
@@ -112,18 +114,29 @@ def test_every_driver_finds_the_same_decisions_from_any_decision_on(log: list[Pr
 
 @settings(max_examples=500)
 @given(st.lists(small, max_size=30))
-def test_a_batch_of_a_query_is_decided_once_while_the_query_owns_the_writer(log: list[Proposal]) -> None:
-    """Invariants 2 and 5."""
-    decisions, owner, batches = Decisions(), None, []
+def test_a_batch_of_a_query_is_decided_once(log: list[Proposal]) -> None:
+    """Invariants 2 and 5; drivers that have read all decisions propose, and late ones."""
+    decisions, owner, batches = Decisions(), None, dict[str, int]()
     for offset, proposal in enumerate(log):
+        proposal = proposal._replace(owners=decisions.owners_for(proposal.query))
+        verdict = decisions.verdict(proposal.query, proposal.batch, takes_over=proposal.takes_over)
+        assert (verdict is BatchVerdict.ALREADY) == (proposal.batch <= batches.get(proposal.query, -1))
         if not decisions.read(offset, proposal):
             continue
-        if proposal.query != owner:
-            assert owner is None or proposal.takes_over
-            owner, batches = proposal.query, []
-        assert proposal.batch not in batches
-        batches.append(proposal.batch)
-        assert batches == sorted(batches)
+        assert owner in (None, proposal.query) or proposal.takes_over
+        assert proposal.batch > batches.get(proposal.query, -1)
+        owner, batches[proposal.query] = proposal.query, proposal.batch
+
+
+def test_the_latest_owners_are_remembered() -> None:
+    decisions = Decisions()
+    for number in range(1, OWNERS_MAX + 5):
+        query = f"q{number}"
+        proposal = proposed(number, query, 7, takes_over=True)._replace(owners=decisions.owners_for(query))
+        assert decisions.read(number, proposal)
+    assert decisions.verdict("q10", 7, takes_over=True) is BatchVerdict.ALREADY
+    assert decisions.verdict("q10", 8) is BatchVerdict.FENCED
+    assert len(decisions.owners_for("new")) == OWNERS_MAX
 
 
 def test_the_first_proposal_of_a_number_wins() -> None:
@@ -163,7 +176,7 @@ def test_each_decision_has_its_own_epoch_of_its_producer() -> None:
     assert decisions.next_producer_id is None
     for number in range(1, 2 * EPOCHS + 2):
         producer_id = decisions.next_producer_id or producer_id + 1
-        proposal = Proposal(decisions.next_number, "a", number, False, producer_id, {}, {}, b"")
+        proposal = Proposal(decisions.next_number, "a", number, False, producer_id, {}, {}, {}, b"")
         assert decisions.read(number, proposal)
         used.add((proposal.producer_id, proposal.producer_epoch))
     assert len(used) == 2 * EPOCHS + 1

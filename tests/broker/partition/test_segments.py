@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import trio
 from turns import turns_during
 
 from gnomon.bookie.ledgers.catalog import EntryId, create_ledger, list_ledgers
@@ -280,6 +281,26 @@ def test_a_producer_is_known_after_a_crash_a_roll_and_a_cut(play: Play, monkeypa
         assert (await act.append(partition, "x", producer_id=5, base_sequence=20)).base_offset == 20
 
     play(body, reopened, _nothing_lost)
+
+
+def test_a_log_opens_whose_records_were_all_deleted_before_an_idle_roll(play: Play) -> None:
+    """Both segments are without entries then: there is no header to restore the log from."""
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_ms=1_000)
+        for number in range(3):
+            await act.append(partition, f"{number}")
+        await partition.delete_before(Offset(3))
+        await trio.sleep(2)
+        await partition.enforce_retention()
+        assert [segment.base_offset for segment in partition.segments] == [0, 3]
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        assert (await act.append(partition, "next")).base_offset == 3
+        assert [offset for offset, _ in await act.read(partition)] == [3]
+
+    play(body, reopened)
 
 
 async def _nothing_lost(act: Any) -> None:

@@ -1,0 +1,72 @@
+"""The rows that the queries of a sink write, and the judge of a target topic. Pure.
+
+1. The rows of a batch follow from the query and the batch id alone: a driver that runs the batch again has the same.
+2. A target partition has the rows of each query in the order of batches, tasks and rows, each once. The rows of a batch
+   are not mixed with others.
+3. A batch whose commit returned is in the target. Of the others only the next one may be, and then it is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from random import Random
+
+PARTITIONS = 2
+TASKS_MAX = 3
+ROWS_MAX = 30
+
+
+def rows_of_tasks(query: str, batch: int) -> list[list[str]]:
+    """The rows of each task of a batch; a row goes to the partition `partition_of` names."""
+    stream = Random(f"{query}/{batch}")
+    return [
+        [f"{query}/{batch}/{task}/{row}" for row in range(stream.choice((0, 1, ROWS_MAX)))]
+        for task in range(stream.randint(1, TASKS_MAX))
+    ]
+
+
+def partition_of(row: str) -> int:
+    """The target partition of a row."""
+    return int(row.rpartition("/")[2]) % PARTITIONS
+
+
+def findings(partitions: Sequence[Sequence[str]], finished: Mapping[str, int]) -> list[str]:
+    """The violations of the rules.
+
+    Args:
+        partitions: the values in each target partition, in the order of the log.
+        finished: the last batch of each query whose commit returned; -1 for none.
+    """
+    found = []
+    for query, last in finished.items():
+        present = [_rows(values, query) for values in partitions]
+        known = [_expected(query, last), _expected(query, last + 1)]
+        if present not in known:
+            found.append(f"query {query}: {_difference(present, known[0])}")
+    for partition, values in enumerate(partitions):
+        owners = [owner for owner, _ in groupby(row.split("/")[:2] for row in values)]
+        if len(owners) != len({tuple(owner) for owner in owners}):
+            found.append(f"partition {partition}: the rows of a batch are mixed with others")
+    return found
+
+
+def _rows(values: Sequence[str], query: str) -> list[str]:
+    return [row for row in values if row.startswith(f"{query}/")]
+
+
+def _expected(query: str, last: int) -> list[list[str]]:
+    """The rows of all batches up to the last one, by partition."""
+    rows = [row for batch in range(last + 1) for task in rows_of_tasks(query, batch) for row in task]
+    return [[row for row in rows if partition_of(row) == partition] for partition in range(PARTITIONS)]
+
+
+def _difference(present: list[list[str]], expected: list[list[str]]) -> str:
+    for partition, (here, wanted) in enumerate(zip(present, expected, strict=True)):
+        for place, row in enumerate(here):
+            if place >= len(wanted) or row != wanted[place]:
+                there = wanted[place] if place < len(wanted) else "nothing"
+                return f"row {place} of partition {partition} is {row}, expected {there}"
+        if len(here) < len(wanted):
+            return f"partition {partition} ends before {wanted[len(here)]}"
+    return "the partitions end at different batches"
