@@ -20,11 +20,12 @@ from planted.logs import LOG_BUGS
 from planted.older_copies import OLDER_COPY_BUGS
 from planted.planted_bug import Scenario
 from planted.shadows import SHADOW_BUGS
+from planted.sinks import SINK_BUGS
 from planted.subscriptions import SUBSCRIPTION_BUGS
 
 ALL_BUGS: list[PlantedBug] = [
     *(*BUGS, *LEDGER_BUGS, *OLDER_COPY_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS, *SUBSCRIPTION_BUGS),
-    *(*REST_BUGS, *COPIES_BUGS, *LATENCY_BUGS, *GROUP_BUGS, *LOG_BUGS, *CHURN_BUGS),
+    *(*REST_BUGS, *COPIES_BUGS, *LATENCY_BUGS, *GROUP_BUGS, *LOG_BUGS, *CHURN_BUGS, *SINK_BUGS),
 ]
 
 

@@ -43,6 +43,8 @@ METADATA, METADATA_PORT, BOOKIE_PORT = "metadata", 4001, 4002
 MAP_BYTES = 1 << 26
 DATA = Path("/data")
 START_AGAIN_SECONDS = 0.5
+OPERATOR = "operator-"
+"""The names of machines whose operator decommissions a bookie begin so."""
 
 
 @dataclass(slots=True)
@@ -225,7 +227,7 @@ class LedgerCluster:
                     return
                 await client.world.clock.sleep(START_AGAIN_SECONDS)
 
-        await self.run_client(f"operator-{len(self.decommissioned)}", drain)
+        await self.run_client(f"{OPERATOR}{len(self.decommissioned)}", drain)
 
     @staticmethod
     def client_node(work: Callable[[LedgerClient], Awaitable[object]]) -> Node:

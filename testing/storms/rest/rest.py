@@ -27,6 +27,7 @@ from gnomon.testing.storms.kafka.log_clients import LIST_OFFSETS_VERSION, RETRY_
 from gnomon.testing.storms.kafka.storm_clients import DELETE_TOPICS_VERSION, ask_until
 from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, WireCluster, WireConnection
 from gnomon.testing.storms.latency.drill import Drill
+from gnomon.testing.storms.ledgers.ledger_cluster import OPERATOR
 from gnomon.testing.storms.rest.broker_audit import audit_broker
 from gnomon.testing.storms.rest.copies import audit_copies
 from gnomon.testing.storms.rest.finding import StateFinding
@@ -79,6 +80,9 @@ class Rest:
         Raises:
             AssertionError: with all findings.
         """
+        for name, machine in self._simulation.machines.items():
+            if name.startswith(OPERATOR) and machine.process is not None:
+                await machine.process.ended.wait()  # what an operator asks for is done before the state is judged
         for name, machine in self._simulation.machines.items():
             if name not in self._roll.machines:
                 machine.kill()
