@@ -25,13 +25,15 @@ planted = SINK_BUGS.planted
 
 @planted("the last proposal of a number wins", breaks="spark.decisions 1", quick=True)
 def last_wins(patch: pytest.MonkeyPatch) -> None:
-    is_valid = Decisions._is_valid
+    read = Decisions.read
 
-    def also_the_same_number(decisions: Any, proposal: Any) -> bool:
-        same = decisions.last is not None and proposal.number == decisions.last.number
-        return same or is_valid(decisions, proposal)
+    def also_the_same_number(decisions: Any, offset: int, proposal: Any) -> bool:
+        if decisions.last is not None and proposal.number == decisions.last.number:
+            decisions.last, decisions.last_offset = proposal, offset
+            return True
+        return read(decisions, offset, proposal)
 
-    patch.setattr(Decisions, "_is_valid", also_the_same_number)
+    patch.setattr(Decisions, "read", also_the_same_number)
 
 
 @planted("a proposal of batches that may be deleted is valid", breaks="spark.decisions 3")
@@ -116,10 +118,4 @@ def decision_deleted(patch: pytest.MonkeyPatch) -> None:
 
 @planted("the batches of a driver are decided if any proposal of their number is", breaks="spark.writing.committing 2")
 def any_decision_is_ours(patch: pytest.MonkeyPatch) -> None:
-    read_through = SinkDriver._read_through
-
-    async def believing(driver: Any, stop: int, own: Any) -> bool:
-        await read_through(driver, stop, own)
-        return own is not None
-
-    patch.setattr(SinkDriver, "_read_through", believing)
+    patch.setattr(Proposal, "__eq__", lambda proposal, other: other is not None)
