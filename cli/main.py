@@ -54,6 +54,7 @@ COMMANDS = {
     "ledger": CommandPlace(
         "ledger.ledger", "ledger", "Create, append to, read, follow, shrink, recover, seal and delete ledgers."
     ),
+    "sink": CommandPlace("sink", "sink", "List, show, finish and forget the writers of Spark's sink."),
     "doctor": CommandPlace("doctor.doctor", "doctor", "Check this machine, a data directory, a cluster and a broker."),
     "profile": CommandPlace(
         "profile.profile", "profile", "Keep named sets of addresses, and choose the one that commands use."

@@ -56,8 +56,8 @@ class SinkDriver:
         self._cluster, self._topic, self._warn, self._takes_over = cluster, topic, warn, takes_over
         self.decisions = Decisions()
         self._read_to = 0
-        self._decided_ms = 0
-        """When the last decision was proposed."""
+        self.decided_ms = 0
+        """When the last decision was proposed, in milliseconds since 1970."""
 
     async def commit(self, query: str, batch: int, tasks: Sequence[StagedTask]) -> BatchVerdict:
         """Has the rows of a Spark batch written, once; returns OK or ALREADY.
@@ -89,12 +89,23 @@ class SinkDriver:
 
     async def recover(self) -> None:
         """Applies the last decision, if it is not applied; raises as `commit`."""
+        batches = await self.undelivered()
+        if batches is not None:
+            assert self.decisions.last is not None, "these are the batches of a decision"
+            await self._apply(await delivered_before(self._cluster, self.decisions.last, batches, self.decided_ms))
+
+    async def undelivered(self) -> ProposedBatches | None:
+        """The batches of the last decision, unless it is applied; raises as `KafkaBrokers.retried`."""
         if await self.is_new():
-            return
+            return None
         assert self.decisions.last is not None
         batches = await self._content(self.decisions.last)
-        if batches is not None and not await self._is_applied(batches):
-            await self._apply(await delivered_before(self._cluster, self.decisions.last, batches, self._decided_ms))
+        return None if batches is None or await self._is_applied(batches) else batches
+
+    async def clean(self) -> None:
+        """Deletes what the last decision does not need once it is applied (invariant 4); raises as `commit`."""
+        if not await self.is_new():
+            await self._clean()
 
     def _verdict(self, query: str, batch: int) -> BatchVerdict:
         verdict = self.decisions.verdict(query, batch, takes_over=self._takes_over)
@@ -173,7 +184,7 @@ class SinkDriver:
                     proposal = Proposal.decode(record.value)
                     if self.decisions.read(record.offset, proposal):
                         decided |= proposal == own
-                        self._decided_ms = record.timestamp_ms
+                        self.decided_ms = record.timestamp_ms
                     self._read_to = record.offset + 1
         return decided
 
@@ -205,7 +216,11 @@ class SinkDriver:
         batches = await self._content(decision)
         if batches is None or not await deliver(self._cluster, self._topic, decision, batches.staged, applied):
             return  # another driver has applied it, and cleans up
-        await self._topic.delete_before(decision.staging_ends)
+        await self._clean()
+
+    async def _clean(self) -> None:
+        assert self.decisions.last is not None
+        await self._topic.delete_before(self.decisions.last.staging_ends)
         await self._topic.delete_before({PROPOSALS: self.decisions.last_offset})
 
 

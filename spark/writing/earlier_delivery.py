@@ -36,6 +36,13 @@ async def delivered_before(
     expiration_ms = int(await broker_config(cluster, "producer.id.expiration.ms"))
     if cluster.clock.wall_ms() - decided_ms < expiration_ms / 2:
         return {}
+    return await delivered_batches(cluster, decision, batches)
+
+
+async def delivered_batches(
+    cluster: KafkaBrokers, decision: Proposal, batches: ProposedBatches
+) -> dict[TopicPartition, int]:
+    """The number of batches of a decision that each target partition has; raises as `delivered_before`."""
     targets = Counter(each.target for each in batches.staged)
     return {place: await _delivered(cluster, decision, place, batches.target_ends[place]) for place in targets}
 

@@ -62,6 +62,13 @@ class WriterTopic:
         found = await ensure_topic(cluster, SINK_PREFIX + writer, 1 + staging_partitions, _CONFIGS)
         return cls(cluster, writer, found.id, len(found.leaders))
 
+    @classmethod
+    async def find(cls, cluster: KafkaBrokers, writer: str) -> WriterTopic | None:
+        """The topic of a writer, None if there is none; raises as `KafkaBrokers.retried`."""
+        name = SINK_PREFIX + writer
+        found = (await cluster.retried("", lambda: cluster.topics([name], skip_unknown=True))).get(name)
+        return None if found is None else cls(cluster, writer, found.id, len(found.leaders))
+
     def place(self, partition: int) -> TopicPartition:
         """One of its partitions."""
         return TopicPartition(self.name, partition)
