@@ -88,7 +88,7 @@ class KafkaBrokers:
         reasons = []
         for address in [*self._connections, *(each for each in self._addresses if each not in self._connections)]:
             try:
-                return await self._connection(address)
+                return await self.connection(address)
             except Unreachable as error:
                 reasons.append(str(error))
         raise Unreachable("no broker answers: " + "; ".join(reasons))
@@ -100,7 +100,7 @@ class KafkaBrokers:
         found = await asked.request(request, METADATA_VERSION, MetadataResponse)
         if not found.brokers:
             raise Unreachable("a broker answers, and knows of no broker")
-        return found.brokers[0].node_id, await self._connection((found.brokers[0].host, found.brokers[0].port))
+        return found.brokers[0].node_id, await self.connection((found.brokers[0].host, found.brokers[0].port))
 
     async def topics(
         self, names: Sequence[str] | None = None, *, skip_unknown: bool = False
@@ -154,7 +154,7 @@ class KafkaBrokers:
         address = leaders[partition]
         if address is None:
             raise RequestRefused(ErrorCode.LEADER_NOT_AVAILABLE, place)
-        return await self._connection(address)
+        return await self.connection(address)
 
     def forget(self, topic: str) -> None:
         """Has the leaders of a topic looked up again."""
@@ -182,7 +182,8 @@ class KafkaBrokers:
             failures += 1
             await self.clock.sleep(RETRY.seconds(failures))
 
-    async def _connection(self, address: Address) -> KafkaClientConnection:
+    async def connection(self, address: Address) -> KafkaClientConnection:
+        """A connection to the broker at an address; raises Unreachable."""
         async with self._opening.setdefault(address, trio.Lock()):
             known = self._connections.get(address)
             if known is None or known.closed_by_peer:
