@@ -30,6 +30,7 @@ from broker_scenario import (
 from counter_scenario import COUNTERS, COUNTERS_UNHEARD
 from group_scenario import GROUPS_OF_A_CLUSTER, GROUPS_OF_ONE_BROKER
 from native_scenario import CANCELLED, CHURNING, CHURNING_CLUSTER, SEEKING, SEEKING_CLUSTER
+from plan_scenario import PLANNING, PLANNING_CLUSTER
 from rich_scenario import RICH, RICH_CLUSTER
 
 from gnomon.testing.simulation.simulation import simulate
@@ -57,6 +58,8 @@ SCENARIOS = {
     "coordination": COUNTERS,
     "coordination-unheard": COUNTERS_UNHEARD,
     "logs": RICH_CLUSTER,
+    "plans": PLANNING_CLUSTER,
+    "plans-of-one-broker": PLANNING,
     "logs-of-one-broker": RICH,
     "groups": GROUPS_OF_A_CLUSTER,
     "groups-of-one-broker": GROUPS_OF_ONE_BROKER,
