@@ -62,10 +62,11 @@ class ReadPlans:
             One plan of all partitions. It names only those bookies whose addresses are known at the moment.
 
         Raises:
-            NoSuchTopic: there is no such topic or partition, or the topic was created again during the call.
+            NoSuchTopic: there is no such topic, or it was created again during the call.
             NotAuthorized: READ on the topic is required.
             InvalidCall: an argument is not valid, or the topic has too many holds.
-            BrokerUnreachable, Unavailable, NotLeader: a leader did not answer in time; the hold may be taken.
+            BrokerUnreachable, Unavailable, NotLeader: a leader did not answer in time, or a partition has none, for
+                example because it does not exist; the hold may be taken.
             BrokerFailed: a broker answers in another form.
         """
         if not ranges:

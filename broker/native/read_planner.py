@@ -3,8 +3,8 @@
 1. A plan comes from the leader of each of its partitions, at a time at which the leader's lease lives. It names
    confirmed entries only.
 2. The ledger records of a plan are read from the metadata, after the hold was taken: the records that a leader
-   remembers of sealed segments may name bookies that entries have left. If a segment was deleted meanwhile, the plan is
-   refused.
+   remembers of sealed segments may name bookies that entries have left. If planned records were deleted meanwhile, the
+   plan is refused.
 3. An answer has at most PLANNED_SEGMENTS_MAX segments, and about ANSWER_BYTES_MAX. A partition without room gets fewer
    segments than its range has, or none.
 4. A plan takes many turns of the event loop.
@@ -38,6 +38,8 @@ from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.world import Clock
 
 ANSWER_BYTES_MAX: Final = 4 << 20
+OPENED_PER_TURN: Final = 100
+"""Partitions that come into use in a turn."""
 PER_TURN: Final = 100
 """Weights of segments in a turn of the event loop, some 3 ms."""
 SEARCH_WEIGHT: Final = 20
@@ -94,8 +96,8 @@ class ReadPlanner:
             await self._holds.take(self._source_of(topic), hold.name, hold.seconds, places)
             opened = await self._opened(topic, ranges)
         answer = _Answer(self._storage, self._clock)
-        for index, (partition, log) in opened.items():
-            answer.add(index, partition, log, *ranges[index])
+        async for index in paced(ranges, OPENED_PER_TURN, self._clock):
+            answer.add(index, *opened[index], *ranges[index])
         await answer.complete()
         bookies = [PlannedBookie(*at) for at in await live_addresses(self._storage.metadata, answer.bookies)]
         return plain_plan(topic.id, self._cluster_id, answer.partitions, tuple(bookies))
@@ -112,9 +114,10 @@ class ReadPlanner:
         return [[index, held.holds, held.offset] for index, held in sorted(found.items())]
 
     async def _opened(self, topic: Topic, ranges: Ranges) -> dict[int, tuple[Readable, LogBounds]]:
-        partitions = {index: self._routes.to_read(topic.id.bytes, index) for index in ranges}
-        for partition in partitions.values():
-            partition.open_log()
+        partitions = {}
+        async for index in paced(ranges, OPENED_PER_TURN, self._clock):
+            partitions[index] = self._routes.to_read(topic.id.bytes, index)
+            partitions[index].open_log()
         opened = {}
         for index, partition in partitions.items():
             log = await partition.opened()
@@ -155,6 +158,7 @@ class _Answer:
         """The bookies that the records name."""
         self._storage = storage
         self._clock = clock
+        self._ranges: list[tuple[PlannedRange, LogBounds]] = []
         self._pieces: list[_Piece] = []
         self._bytes_left = ANSWER_BYTES_MAX
 
@@ -163,6 +167,7 @@ class _Answer:
         room = PLANNED_SEGMENTS_MAX - len(self._pieces)
         planned, segments = PlannedRange.of(partition, log, first, end, room), list[Any]()
         self.partitions.append([index, planned.start_offset, planned.high_watermark, segments])
+        self._ranges.append((planned, log))
         self._pieces += [_Piece(planned, segment, segments) for segment in planned.segments]
 
     async def complete(self) -> None:
@@ -170,7 +175,7 @@ class _Answer:
 
         Raises:
             MetadataError, LedgerError: something cannot be read.
-            Unavailable: a segment was deleted meanwhile.
+            Unavailable: planned records were deleted meanwhile.
         """
         for at in range(0, len(self._pieces), GETS_MAX):
             group = self._pieces[at : at + GETS_MAX]
@@ -180,16 +185,19 @@ class _Answer:
                 piece.segments.append(await self._segment(piece, found.get(key)))
             if self._bytes_left <= 0:
                 break
+        for planned, log in self._ranges:
+            if planned.segments and log.start_offset > planned.first:
+                raise _deleted(f"the records from offset {planned.first} on")
 
     async def _segment(self, piece: _Piece, stored: KeyValue | None) -> list[Any]:
         segment = piece.segment
         ledger = segment.ledger
         run = await piece.planned.run(segment)
         if stored is None or LedgerId(stored.create_revision) != ledger.id or run.first > run.last:
-            raise _deleted(ledger.name)
+            raise _deleted(f"segment {ledger.name!r}")
         record = decode_record(stored.value)
         if record.start_entry > run.first:
-            raise _deleted(ledger.name)
+            raise _deleted(f"entries of segment {ledger.name!r}")
         self.bookies.update(dict.fromkeys(record.bookies))
         self._bytes_left -= len(stored.value)
         planned = PlannedSegment(
@@ -203,5 +211,5 @@ def _weight(item: tuple[_Piece, str]) -> int:
     return 1 if planned.is_whole(segment) else SEARCH_WEIGHT
 
 
-def _deleted(name: str) -> Unavailable:
-    return Unavailable(f"segment {name!r} was deleted just now: ask again")
+def _deleted(what: str) -> Unavailable:
+    return Unavailable(f"{what}: deleted just now; ask again")

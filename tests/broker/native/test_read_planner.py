@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -13,6 +13,7 @@ from native_calls import delete_records, play, rpc
 from gnomon.bookie.errors import DigestMismatch
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledgers.catalog import EntryView, read_from_memory
+from gnomon.bookie.record import ledger_key, shrink
 from gnomon.broker.authorization.operation import Operation, Resource, ResourceType
 from gnomon.broker.authorization.session import Session
 from gnomon.broker.broker import Broker
@@ -20,11 +21,12 @@ from gnomon.broker.native import read_planner
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.client.client import NativeClient, connect
-from gnomon.client.errors import InvalidCall, NoSuchTopic, NotAuthorized, NotLeader
+from gnomon.client.errors import InvalidCall, NoSuchTopic, NotAuthorized, NotLeader, Unavailable
 from gnomon.client.read_plans import END
 from gnomon.log.entry import EntryHeader, Offset
 from gnomon.log.read_plan import PlannedPartition, PlannedSegment, decode_plan
 from gnomon.log.segment import Segment
+from gnomon.metadata.client import Delete, KeyValue, Metadata, Put
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
@@ -226,6 +228,82 @@ def test_a_damaged_entry_is_planned_so_that_its_reader_gets_the_error(  # planne
 
     async def planned(native: NativeClient, first: int, end: int) -> PlannedPartition:
         return (await native.read_plans.plan("orders", {0: (first, end)})).partitions[0]
+
+    play(scenario)
+
+
+def test_an_unreadable_entry_before_one_above_the_watermark_is_the_last_of_a_run(  # planned_range 1, 2
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, native: NativeClient) -> None:
+        await orders(client, 6, configs={"segment.bytes": "100000"})
+        header, (segment,) = Segment.header, partition_of(broker.serving.broker).segments
+
+        def damaged(segment: Segment, view: EntryView, entry: EntryId) -> EntryHeader:
+            if entry == 3:
+                raise DigestMismatch(segment.ledger.id, entry)
+            return header(segment, view, entry)
+
+        with segment.view() as view:
+            assert segment.last_entry(view, Offset(8), Offset(8)) == (3, 8)
+            monkeypatch.setattr(Segment, "header", damaged)
+            assert segment.last_entry(view, Offset(8), Offset(8)) == (3, 8)
+            assert segment.last_entry(view, Offset(8), Offset(12)) == (4, 10)
+
+    play(scenario)
+
+
+def test_the_records_of_a_plan_are_those_of_the_metadata() -> None:  # 2
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, native: NativeClient) -> None:
+        await orders(client, 5)
+        ledger = partition_of(broker.serving.broker).segments[0].ledger
+        newer = ledger.record.with_properties({**ledger.properties, "moved": 1})
+        await broker.serving.broker.storage.metadata.txn((), (Put(ledger_key(ledger.name), newer.encode()),))
+        plan = await native.read_plans.plan("orders", {0: (0, END)})
+        assert plan.partitions[0].segments[0].record == newer != ledger.record
+
+    play(scenario)
+
+
+def test_records_that_another_leader_has_deleted_are_not_planned() -> None:  # 2
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, native: NativeClient) -> None:
+        await orders(client, 5)
+        metadata = broker.serving.broker.storage.metadata
+        ledger = partition_of(broker.serving.broker).segments[0].ledger
+        key, shrunk = ledger_key(ledger.name), shrink(ledger.record, EntryId(1), 100)
+        async with rpc(broker) as peer:
+            await metadata.txn((), (Put(key, shrunk.encode()),))
+            with pytest.raises(Unavailable, match="entries of segment"):
+                await peer.call("plan", "orders", [[0, 0, END]], "", 0)
+            later = decode_plan(await peer.call("plan", "orders", [[0, 2, END]], "", 0))
+            assert later.partitions[0].segments[0].record == shrunk
+            for operation in (Delete(key), Put(key, ledger.record.encode())):
+                await metadata.txn((), (operation,))
+                with pytest.raises(Unavailable, match=r"segment .* deleted just now"):
+                    await peer.call("plan", "orders", [[0, 2, END]], "", 0)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("before", [2, 5, 9])
+def test_records_that_are_deleted_while_a_plan_is_made_are_not_planned(  # 2
+    before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, native: NativeClient) -> None:
+        await orders(client, 11)
+        inner, done = read_planner.read_many, list[int]()
+
+        async def deleting(metadata: Metadata, keys: Iterable[str]) -> dict[str, KeyValue]:
+            if not done:
+                done.append(before)
+                await delete_records(client, before)
+            return await inner(metadata, keys)
+
+        monkeypatch.setattr(read_planner, "read_many", deleting)
+        found = (await native.read_plans.plan("orders", {0: (0, END)})).partitions[0]
+        assert done
+        assert found.start_offset == before
+        await check(broker.serving.broker, found, before, 22)
 
     play(scenario)
 
