@@ -73,10 +73,10 @@ class ReadPlans:
             raise InvalidCall("name at least one partition to plan the reading of")
         making = _PagedPlan({index: (Offset(first), Offset(end)) for index, (first, end) in ranges.items()})
         while (first := making.next_partition()) is not None:
-            held = hold if first in making.unasked else ""
+            held = hold if making.unasked else ""
 
-            def args(led: Sequence[int], first: int = first, held: str = held) -> tuple[Any, ...]:
-                return topic, making.ask(first, led), held, hold_seconds
+            def args(led: Sequence[int], held: str = held) -> tuple[Any, ...]:
+                return topic, making.ask(led), held, hold_seconds
 
             making.take(await self._leaders.ask_leader(topic, first, "plan", args))
         return making.plan()
@@ -110,10 +110,9 @@ class _PagedPlan:
         """A partition of the next question: those that were not asked for come first. None if all are answered."""
         return next(iter(self.unasked or self.left), None)
 
-    def ask(self, first: int, led: Sequence[int]) -> list[list[int]]:
-        """The ranges to ask the leader of these partitions for."""
-        alike = self.unasked if first in self.unasked else self.left
-        asked = [index for index in led if index in alike and (index in self.unasked) == (first in self.unasked)]
+    def ask(self, led: Sequence[int]) -> list[list[int]]:
+        """The ranges to ask the leader of these partitions for: no later pages before all partitions are answered."""
+        asked = [index for index in led if index in (self.unasked or self.left)]
         return [[index, *self.left[index]] for index in asked[:PLANNED_PARTITIONS_MAX]]
 
     def take(self, answer: Any) -> None:
