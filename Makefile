@@ -27,7 +27,7 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built pa
 	@$(BIN)/mypy -p bench
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
 
-simulate: $(STAMP) ## brokers, ledgers, clusters, shadows, groups, logs, quotas under faults: SEEDS=1000 [FIRST_SEED=n] [OF=broker|ledgers|cluster|shadows|groups|logs|quotas|spark], or one told: SEED=n [OF=…] [ALL=1]
+simulate: $(STAMP) ## brokers, ledgers, clusters, shadows, groups, logs, plans, quotas, spark under faults: SEEDS=1000 [FIRST_SEED=n] [OF=broker|ledgers|cluster|shadows|groups|logs|plans|quotas|spark], or one told: SEED=n [OF=…] [ALL=1]
 ifdef SEED
 	@SEED=$(SEED) OF=$(or $(OF),cluster) ALL=$(ALL) $(BIN)/python tests/simulation/replay.py
 else
@@ -39,8 +39,8 @@ planted: $(STAMP) ## bugs planted into the product, and how many seeds find each
 	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py \
 		tests/simulation/test_planted_clusters.py tests/simulation/test_planted_shadows.py \
 		tests/simulation/test_planted_subscriptions.py tests/simulation/test_planted_groups.py \
-		tests/simulation/test_planted_logs.py tests/simulation/test_planted_sinks.py \
-		tests/simulation/test_planted_judges.py --planted
+		tests/simulation/test_planted_logs.py tests/simulation/test_planted_plans.py \
+		tests/simulation/test_planted_sinks.py tests/simulation/test_planted_judges.py --planted
 
 attacks: $(STAMP) ## hostile requests to a real broker beside a healthy client: a table of memory, processor time and the client's slowest answer
 	@$(BIN)/python -m pytest -q -s -p no:cacheprovider tests/attacks

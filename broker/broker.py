@@ -39,6 +39,8 @@ from gnomon.broker.replication.source_opener import SourceOpener
 from gnomon.broker.retention.backlog import BacklogQuotas
 from gnomon.broker.retention.holds import Holds
 from gnomon.broker.retention.holdups import Holdups
+from gnomon.broker.retention.read_hold_watch import ReadHoldWatch
+from gnomon.broker.retention.read_holds import ReadHolds
 from gnomon.broker.retention.retention import Retention
 from gnomon.broker.state_logs import PartitionStateLogs
 from gnomon.broker.storage import Storage
@@ -212,6 +214,8 @@ class Broker:
             collect_garbage,
         )
         self.holdups = Holdups()
+        self.read_holds = ReadHolds(storage, clock)
+        self._read_hold_watch = ReadHoldWatch(self.read_holds, self.topics, self.metrics, clock)
         self.retention = Retention(
             self.topics,
             self.placement,
@@ -277,6 +281,7 @@ class Broker:
             nursery.start_soon(self.stored_configs.follower.run)
             nursery.start_soon(self.topics.run)
             nursery.start_soon(self.retention.run)
+            nursery.start_soon(self._read_hold_watch.run)
             nursery.start_soon(self.replication.run)
             nursery.start_soon(self.backlog_quotas.run)
             if self._source_opener is not None:

@@ -19,6 +19,7 @@ from gnomon.broker.authorization.authorizer import Access
 from gnomon.broker.authorization.kafka_table import KAFKA_RULES
 from gnomon.broker.authorization.native_access import NativeAccess
 from gnomon.broker.broker import Broker
+from gnomon.broker.configs.broker_configs import NATIVE_ADVERTISED
 from gnomon.broker.kafka.acls import acl_handlers
 from gnomon.broker.kafka.cluster import ClusterHandlers
 from gnomon.broker.kafka.configs import ConfigHandlers
@@ -48,6 +49,8 @@ from gnomon.broker.native.connections import NativeConnections
 from gnomon.broker.native.consumer_methods import ConsumerMethods
 from gnomon.broker.native.hosts import Hosts
 from gnomon.broker.native.peers import Peers
+from gnomon.broker.native.plan_methods import PlanMethods
+from gnomon.broker.native.read_planner import ReadPlanner
 from gnomon.broker.native.server import NativeServer
 from gnomon.broker.native.subscription_admin import SubscriptionAdmin
 from gnomon.broker.native.subscription_methods import SubscriptionMethods
@@ -133,7 +136,9 @@ async def serve(
             me = _advertised(membership.me.id, listeners, at)
             membership.serves_at(me)  # a Kafka client may ask before the native port is bound
             native_at = await native.listen(at.native_host, at.native_port)
-            membership.serves_at(replace(me, native_port=at.native_advertised_port or native_at.port))
+            me = replace(me, native_port=at.native_advertised_port or native_at.port)
+            broker.configs.set_derived({NATIVE_ADVERTISED: host_and_port(*me.native)})
+            membership.serves_at(me)
             await nursery.start(membership.run)
             parts = (broker, server, native, membership, broker.metrics, administered(world, broker, native))
             ready(ServingBroker(listeners, native_at.host, native_at.port, *parts))
@@ -175,6 +180,11 @@ def _advertised(broker_id: int, listeners: Sequence[KafkaListener], at: Endpoint
         listeners=() if [one.name for one in listeners] == [PLAINTEXT] else named,
         native_host="" if at.native_advertised_host == first.advertised_host else at.native_advertised_host,
     )
+
+
+def host_and_port(host: str, port: int) -> str:
+    """An address in the form that native clients parse."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def kafka_server(
@@ -280,6 +290,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
             access, topics, broker.records, placement, partitions, broker.replication, broker.storage, clock, tasks
         ).methods(),
         SubscriptionMethods(access, hosts, connections, admin, watched, tasks).methods(),
+        PlanMethods(access, read_planner(broker, clock), tasks).methods(),
         ConsumerMethods(access, connections, hosts.rounds, clock).methods(),
         broker.receiver.methods(access),
     )
@@ -291,6 +302,12 @@ def subscription_admin(broker: Broker, hosts: Hosts, clock: Clock) -> Subscripti
     """The subscriptions of a broker, for those who operate them."""
     thread = broker.batch_thread.work_for_broker
     return SubscriptionAdmin(hosts, broker.topics, broker.storage, broker.placement.node_id, thread, clock)
+
+
+def read_planner(broker: Broker, clock: Clock) -> ReadPlanner:
+    """The maker of a broker's read plans."""
+    parts = (broker.topics, broker.records, broker.routes, broker.read_holds)
+    return ReadPlanner(*parts, broker.storage, broker.cluster_id, clock)
 
 
 def administered(world: World, broker: Broker, native: NativeServer) -> Administered:

@@ -28,6 +28,7 @@ from gnomon.client.consumer_options import QUEUE_RECORDS, ConsumerOptions, Posit
 from gnomon.client.errors import InvalidCall, NativeError
 from gnomon.client.leaders import TRY_SECONDS
 from gnomon.client.part import Part
+from gnomon.client.read_plans import ReadPlans
 from gnomon.client.subscriptions import Subscriptions
 from gnomon.runtime.background import background
 from gnomon.runtime.trio_world import open_trio_world
@@ -48,6 +49,8 @@ class NativeClient:
         self._leaders = self._attachments.leaders
         self.subscriptions = Subscriptions(self._leaders)
         """The subscriptions of all topics, for operators."""
+        self.read_plans = ReadPlans(self._leaders)
+        """Where the records of topics are stored, for readers that get them from bookies."""
         self._consumers: dict[Consumer, None] = {}
 
     # --- subscribing --------------------------------------------------------------------------------------------

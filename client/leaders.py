@@ -164,6 +164,12 @@ class Leaders:
         Raises:
             NativeError: the call failed, or its outcome is unknown.
         """
+        return await self.ask_leader(topic, partition, method, lambda led: (topic, partition, *args))
+
+    async def ask_leader(
+        self, topic: str, partition: int, method: str, args: Callable[[Sequence[int]], Sequence[Any]]
+    ) -> Any:
+        """`ask` with the arguments that `args` returns for the partitions which the leader leads, in their order."""
         began = self._world.clock.monotonic()
 
         async def ask() -> Any:
@@ -171,9 +177,10 @@ class Leaders:
             leader = leaders[partition] if partition < len(leaders) else None
             if leader is None:
                 raise Unavailable(f"partition {partition} of '{topic}' has no leader at the moment")
+            led = [index for index, each in enumerate(leaders) if each == leader]
             try:
                 with self.noted(leader):
-                    return await self.connection(leader).call(method, topic, partition, *args)
+                    return await self.connection(leader).call(method, *args(led))
             except Unreachable:
                 self.check_leader(leader, began)  # raises an error that is not retried for so long
                 raise

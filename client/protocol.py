@@ -30,5 +30,9 @@ HEADS: Final = HeadLimits(
     }
 )
 """GROUPS_MAX groups have up to 20,000 items; frames of replication have entries."""
+PLANNED_PARTITIONS_MAX: Final = 1_000
+"""Partitions in one call for a read plan."""
+PLANNED_SEGMENTS_MAX: Final = 10_000
+"""Segments in one answer to such a call; the others are asked for with a higher first offset."""
 TEXT_CHARACTERS_MAX: Final = 1_024
 """Every name in a call is no longer."""

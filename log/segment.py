@@ -130,6 +130,22 @@ class Segment:
         sound = self._sound(view, entry, EntryId(self.ledger.last_add_confirmed + 1))
         return entry if sound is None or sound[1].base_offset > offset else sound[0]
 
+    def last_entry(self, view: EntryView, end: Offset, high_watermark: Offset) -> tuple[EntryId, Offset]:
+        """The last of the entries with the records below `end`, and the offset after it, at most `high_watermark`.
+
+        Unreadable entries that may have such records are among them; the offset after one of these is `end`.
+
+        Args:
+            end: above the first offset of the segment; above neither its last offset plus one nor `high_watermark`.
+        """
+        low = self.ledger.start_entry if self._local else self._near_end(view, Offset(end - 1))
+        entry = self.first_entry(view, lambda header: header.next_offset >= end, low)
+        stop = EntryId(self.ledger.last_add_confirmed + 1)
+        sound = self._sound(view, entry, stop)
+        if sound is not None and sound[1].next_offset <= high_watermark:
+            return sound[0], sound[1].next_offset
+        return EntryId((stop if sound is None else sound[0]) - 1), end
+
     def _near_end(self, view: EntryView, offset: Offset) -> EntryId:
         """An entry at or before the one with `offset`: one of the last entries, if they are in memory, else the first.
 

@@ -44,7 +44,8 @@ def replicators_prefix(topic_id: uuid.UUID) -> str:
 
 
 def hold_key(topic_id: uuid.UUID) -> str:
-    """The key that is written whenever a subscription of the topic, or of a shadow, is created, moved back or deleted.
+    """The key that is written whenever a subscription of the topic, or of a shadow, is created, moved back or deleted,
+    and whenever a read hold begins or moves back.
 
     A transaction that deletes records read by all subscriptions compares it (`hold`), and so does one that grows the
     topic (`growth`).

@@ -14,10 +14,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import NewType, Protocol, TypeAlias
 
 Revision = NewType("Revision", int)
@@ -28,6 +29,9 @@ KEY_BYTES_MAX = 500
 TXN_BYTES_MAX = 3 << 19
 """The most bytes of keys and values in one transaction: as many as an etcd with its defaults accepts. The largest
 transaction of a broker, positions of 120 subscriptions, has a third of it."""
+
+GETS_MAX = 100
+"""Keys that `read_many` reads in one transaction: an etcd takes 128 operations."""
 
 
 class MetadataError(Exception):
@@ -239,3 +243,18 @@ class Metadata(Protocol):
         Raises:
             InvalidRequest: `revision` has not happened yet.
         """
+
+
+async def read_many(metadata: Metadata, keys: Iterable[str]) -> dict[str, KeyValue]:
+    """Those of the keys that exist, in transactions of GETS_MAX keys; the keys of one transaction are of one revision.
+
+    Raises:
+        MetadataError: they cannot be read.
+    """
+    found: dict[str, KeyValue] = {}
+    rest = iter(keys)
+    while group := [Get(key) for key in islice(rest, GETS_MAX)]:
+        for item in (await metadata.txn((), group)).results:
+            if isinstance(item, KeyValue):
+                found[item.key] = item
+    return found

@@ -33,6 +33,7 @@ from gnomon.bookie.errors import (
     WrongDigestType,
 )
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, SessionId
+from gnomon.bookie.ledgers.addresses import live_addresses
 from gnomon.bookie.ledgers.claim import Recovered, recover
 from gnomon.bookie.ledgers.entry_cache import CachedView, EntryCache, EntryView, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.ledgers.held_record import pass_promise, replace_record
@@ -79,6 +80,7 @@ __all__ = [
     "end_fragment",
     "is_local",
     "list_ledgers",
+    "live_addresses",
     "open_ledger",
     "read_from_memory",
     "take_back_ledger",

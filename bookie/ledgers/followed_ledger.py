@@ -16,6 +16,7 @@ import trio
 
 from gnomon.bookie.bookie import Bookies, Confirmed, ReadableStore
 from gnomon.bookie.digest import Mac, Secret
+from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.errors import (
     EntryNotConfirmed,
     EntryShrunk,
@@ -23,7 +24,7 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.ids import ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, BookieId, EntryId
 from gnomon.bookie.ledgers.appender import Appender
-from gnomon.bookie.ledgers.copies import SPECULATIVE_SECONDS, read_durable_tail, read_run
+from gnomon.bookie.ledgers.copies import SPECULATIVE_SECONDS, read_durable_tail, read_entry, read_run
 from gnomon.bookie.ledgers.held_record import HeldRecord
 from gnomon.bookie.ledgers.lac import ask_confirmed, ask_stored, wait_for_news
 from gnomon.bookie.ledgers.local_view import LocalView
@@ -108,6 +109,28 @@ class FollowedLedger(HeldRecord):
             bytes_max = max(bytes_max // 4, READ_BYTES_MIN) if slow else min(2 * bytes_max, READ_BYTES_MAX)
             payloads += [self._opened(EntryId(at), stored.payload) for at, stored in enumerate(run, entry)]
         return payloads
+
+    async def payload_bytes(self, first: EntryId, last: EntryId) -> int:
+        """The payload bytes of the entries from `first` to `last`, which are confirmed; reads two of them at most.
+
+        Raises:
+            LedgerError: the first or the last entry cannot be read.
+        """
+        record = self.record
+        whole = record.sealed and last == record.last_entry
+        end_bytes = record.length_bytes if whole else (await self._stored_entry(last)).length_bytes
+        if first == FIRST_ENTRY:
+            return end_bytes
+        stored = await self._stored_entry(first)
+        return end_bytes - stored.length_bytes + len(stored.payload)
+
+    async def _stored_entry(self, entry: EntryId) -> StoredEntry:
+        record = self.record
+        while True:
+            try:
+                return await read_entry(self._bookies, self.id, record, entry)
+            except LedgerError as error:
+                record = await self.newer_record(record, error)
 
     async def newer_record(self, record: LedgerRecord, error: LedgerError) -> LedgerRecord:
         """A newer record for another attempt to read after `error`; raises `error` if the record is unchanged."""

@@ -41,6 +41,8 @@ class NativeMethod(Enum):
     OPEN_REPLICATION = "open_replication"
     REPLICATE = "replicate"
     REPLICATION = "replication"
+    PLAN = "plan"
+    READ_HOLDS = "read_holds"
 
 
 _DESCRIBE_TOPIC = Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.REQUEST)
@@ -73,5 +75,7 @@ NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
     NativeMethod.OPEN_REPLICATION: (Rule(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, RefusalEffect.REQUEST),),
     NativeMethod.REPLICATE: (),
     NativeMethod.REPLICATION: (_DESCRIBE_TOPIC,),
+    NativeMethod.PLAN: (_READ_TOPIC,),
+    NativeMethod.READ_HOLDS: (_DESCRIBE_TOPIC,),
 }
 """A call that is refused as a whole fails with `NotAuthorized`."""

@@ -36,6 +36,7 @@ from gnomon.runtime.settings.listeners import (
 
 _HOUR_MS = 3_600_000
 FACTOR = "default.replication.factor"
+NATIVE_ADVERTISED = "gnomon.native.advertised"
 INT_MAX = str((1 << 31) - 1)
 
 
@@ -97,6 +98,7 @@ _KEYS = (
         0,
     ),
     _static("group.max.session.timeout.ms", ConfigType.INT, "1800000", "Longest session time-out.", 1),
+    _static(NATIVE_ADVERTISED, ConfigType.STRING, None, "The address of this broker for native clients, as host:port."),
     _static("group.max.size", ConfigType.INT, "2147483647", "Most members of a group.", 1),
     _static("group.min.session.timeout.ms", ConfigType.INT, "6000", "Shortest session time-out.", 1),
     _throttle("leader.replication.throttled.rate", "Bytes a second that leaders give to followers."),
@@ -222,10 +224,11 @@ _FALLBACKS: Mapping[str, tuple[tuple[str, int], ...]] = {
 
 
 DERIVED: Mapping[str, str] = {
+    NATIVE_ADVERTISED: "broker.native_advertised_host and broker.native_advertised_port",
     "log.dirs": "data_dir",
     "node.id": "kafka.broker.id",
 }
-"""Kafka's names of values that follow from gnomon's own settings: shown under Kafka's name, set under gnomon's."""
+"""The names of values that follow from gnomon's own settings: shown under these names, set under gnomon's."""
 
 
 _SECURITY = ("ssl.", "sasl.", "listener.name.", "principal.builder.class")

@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from gnomon.broker.subscriptions.subscription import SubscriptionType
 from gnomon.client.errors import InvalidCall
-from gnomon.client.protocol import GROUPS_MAX, NUMBER_MAX, SUBSCRIBE_MAX, TEXT_CHARACTERS_MAX
+from gnomon.client.protocol import (
+    GROUPS_MAX,
+    NUMBER_MAX,
+    PLANNED_PARTITIONS_MAX,
+    SUBSCRIBE_MAX,
+    TEXT_CHARACTERS_MAX,
+)
+from gnomon.log.entry import Offset
+from gnomon.log.read_hold import NAME_CHARACTERS_MAX, SECONDS_MAX, is_hold_name
 
 CLIENT_CHARACTERS_MAX: Final = 100
 
@@ -31,6 +39,32 @@ def subscribe_args(args: list[Any]) -> tuple[str, int, SubscriptionType, str, li
         if not 0 <= number < 1 << 32 or len(client) > CLIENT_CHARACTERS_MAX:
             raise InvalidCall("a consumer's number is an u32, and its client has at most 100 characters")
     return name, index, SubscriptionType(kind), initial, items
+
+
+def plan_args(args: list[Any]) -> tuple[str, dict[int, tuple[Offset, Offset]], str, int]:
+    """Topic, first offset and end of the range by partition, and name and seconds of the hold; no name for no hold.
+
+    Raises:
+        InvalidCall: the arguments have another form.
+    """
+    name, items, hold, seconds = checked(args, str, list, str, int)
+    if not 0 < len(items) <= PLANNED_PARTITIONS_MAX:
+        raise InvalidCall(f"plan 1 to {PLANNED_PARTITIONS_MAX} partitions at a time, not {len(items)}")
+    ranges = {}
+    for item in items:
+        index, first, end = checked(item, int, int, int)
+        if not 0 <= first <= end:
+            raise InvalidCall(
+                f"a range of offsets is from 0 on and does not end before it begins, not {first} to {end}"
+            )
+        ranges[index] = Offset(first), Offset(end)
+    if len(ranges) != len(items):
+        raise InvalidCall("a partition is named twice in one plan")
+    if hold and not is_hold_name(hold):
+        raise InvalidCall(f"a hold is named by 1 to {NAME_CHARACTERS_MAX} letters, digits and _.-, not by {hold!r}")
+    if hold and not 1 <= seconds <= SECONDS_MAX:
+        raise InvalidCall(f"a hold lasts 1 to {SECONDS_MAX} seconds, not {seconds}; renew it in time")
+    return name, ranges, hold, seconds
 
 
 def checked(args: Any, *kinds: type) -> list[Any]:

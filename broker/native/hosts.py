@@ -147,7 +147,7 @@ class Hosts:
             await host.finished.wait()
         log = await partition.opened()
         if log is None:
-            raise _not_open(topic.name, index, partition.failure)
+            raise not_open(topic.name, index, partition.failure)
         host = HostedPartition(
             partition,
             log,
@@ -200,7 +200,8 @@ class Hosts:
             pause_seconds = max(self._settings.flush_seconds, min(relief_seconds, RELIEF_SECONDS_MAX))
 
 
-def _not_open(name: str, index: int, failure: ErrorCode | None) -> NativeError:
+def not_open(name: str, index: int, failure: ErrorCode | None) -> NativeError:
+    """The error for a partition that is not open; `failure` is the reason, None if it has just moved."""
     text = f"partition {index} of topic '{name}' could not be opened"
     if failure == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return NotLeader(text)

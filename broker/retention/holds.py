@@ -1,4 +1,4 @@
-"""The holds of one broker's topics: the unread records of durable subscriptions of a topic and of its shadows."""
+"""The holds of one broker's topics: unread records of subscriptions of a topic and of its shadows, and read holds."""
 
 from __future__ import annotations
 
@@ -48,6 +48,16 @@ class Holds:
         hold = self._known[topic.id] = await read_hold(storage.metadata, storage.bookies, topic, before)
         self._asked.add(topic.id)
         return hold
+
+    async def bound(self, topic: Topic, index: int, log: PartitionLog, slowest: Holder | None) -> Offset:
+        """The end of the records that retention may delete of a partition: the slowest subscription, or a read hold.
+
+        Raises:
+            MetadataError: the hold cannot be read.
+        """
+        offset = await (await self.of(topic)).lowest_read(index)
+        bound = held_offset(log, slowest)
+        return bound if offset is None else min(bound, max(offset, log.start_offset))
 
     def forget(self, topic: Topic) -> None:
         """Has the hold on a topic's records read again, because it has changed."""

@@ -1,7 +1,7 @@
 """Retention by time and size: ends last segments that are old, and drops the oldest segments, on one broker.
 
-A segment that is due is dropped once every durable subscription of the topic and of its shadows has read it, or at
-once if `gnomon.retention.hold` is `none`. A subscription can delay a drop, and never causes one.
+A segment that is due is dropped once every durable subscription of the topic and of its shadows has read it and no read
+hold needs it, or at once if `gnomon.retention.hold` is `none`. Both can delay a drop, and never cause one.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Retention:
             holdup = None
             if slowest is not None and first < end:
                 holdup = Holdup(slowest.topic, index, slowest.subscription, first, end)
-            return RetentionBound(first, (hold.unchanged,))
+            return RetentionBound(await self._holds.bound(topic, index, log, slowest), (hold.unchanged,))
 
         for _ in range(TRIES):
             if await partition.enforce_retention(held):

@@ -20,6 +20,7 @@ from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.chains import ledgers_prefix
 from gnomon.log.cut import cut_key
+from gnomon.log.read_hold import reads_prefix
 from gnomon.log.subscription_keys import deletion_of_subscriptions
 from gnomon.log.topic import OFFSETS_TOPIC, Topic, deleted_key, shadows_key, topic_key
 from gnomon.metadata.client import Delete, DeletePrefix, Operation, Put
@@ -109,7 +110,7 @@ class TopicAdmin:
         self._collect_garbage()
 
     def _kept_of(self, topic: Topic) -> list[Operation]:
-        """The operations that delete a topic's ledgers and subscriptions; a shadow has no ledgers of its own.
+        """The operations that delete a topic's ledgers, subscriptions and read holds; a shadow has no own ledgers.
 
         There are none if another topic uses the same id: then a damaged record claims it.
         """
@@ -120,7 +121,7 @@ class TopicAdmin:
             return [*subscriptions]
         ledgers = ledgers_prefix(topic.id)
         own = (DeletePrefix(ledger_key(ledgers)), DeletePrefix(cut_key(ledgers)), Delete(shadows_key(topic.id)))
-        return [*own, *subscriptions]
+        return [*own, DeletePrefix(reads_prefix(topic.id)), *subscriptions]
 
     def check_growth(self, topic: Topic, partitions: int) -> Topic:
         """The topic with more partitions.

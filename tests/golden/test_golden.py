@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import msgpack
 import pytest
 
 from gnomon.bookie import entry as ledger_entries
@@ -33,6 +34,8 @@ from gnomon.log import segment_record
 from gnomon.log.cut import Cut
 from gnomon.log.dlsn import CommitPoint
 from gnomon.log.entry import NO_ABORT, EntryHeader, EntryKind, LeaderEpoch, Offset
+from gnomon.log.read_hold import HoldPlace, ReadHold
+from gnomon.log.read_plan import PlannedBookie, PlannedPartition, PlannedSegment, ReadPlan, decode_plan, encode_plan
 from gnomon.log.topic import SourceRef, Topic, topic_key
 from gnomon.metadata import records as metadata_records
 from gnomon.metadata.client import Event, KeyValue, LeaseId, Revision, WatchBatch
@@ -291,6 +294,28 @@ def metadata_store() -> dict[str, Sample]:
     }
 
 
+def read_hold() -> dict[str, Sample]:
+    hold = ReadHold(Offset(1200), 600)
+    place = HoldPlace(UUID(int=7), 3, "nightly-job")
+    return {
+        "hold": Sample(hold, hold.encode(), ReadHold.decode),
+        "key": Sample(place, place.key.encode(), lambda data: HoldPlace.of_key(data.decode())),
+    }
+
+
+def read_plan() -> dict[str, Sample]:
+    names = (BookieId("bookie-1"), BookieId("bookie-2"))
+    record = LedgerRecord(Quorum(2, 2, 1), (Fragment(EntryId(0), SessionId(1), names),), properties={"epoch": 0})
+    segment = PlannedSegment(Offset(100), LedgerId(7), record, EntryId(2), EntryId(5), Offset(140), 4096)
+    plan = ReadPlan(
+        UUID(int=7),
+        "cluster-id",
+        {3: PlannedPartition(Offset(90), Offset(150), (segment,))},
+        (PlannedBookie(names[0], "10.0.0.1", 4001, 12),),
+    )
+    return {"plan": Sample(plan, msgpack.packb(encode_plan(plan)), lambda data: decode_plan(msgpack.unpackb(data)))}
+
+
 def rpc_frame() -> dict[str, Sample]:
     heads: dict[str, tuple[list[Any], bytes]] = {
         "hello": ([rpc.HELLO, rpc.MAGIC, list(rpc.VERSIONS), "bookie bookie-1", "cluster-id"], b""),
@@ -333,8 +358,8 @@ def data_directory() -> dict[str, Sample]:
 FORMATS: dict[str, Callable[[], dict[str, Sample]]] = {
     made.__name__: made
     for made in (
-        *(entry_header, ledger_entry, ledger_record, segment, topic, subscription, group, producers, cut),
-        *(registration, bookie_store, metadata_store, rpc_frame, data_directory),
+        *(entry_header, ledger_entry, ledger_record, segment, topic, subscription, group, producers, cut, read_hold),
+        *(registration, bookie_store, metadata_store, rpc_frame, read_plan, data_directory),
     )
 }
 

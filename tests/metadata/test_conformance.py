@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from gnomon.metadata.client import (
+    GETS_MAX,
     KEY_BYTES_MAX,
     TXN_BYTES_MAX,
     Compacted,
@@ -30,6 +31,7 @@ from gnomon.metadata.client import (
     Put,
     Revision,
     WatchBatch,
+    read_many,
 )
 
 Backend = Callable[[Any], None]
@@ -60,6 +62,18 @@ def test_a_put_is_read_back_with_its_revisions_and_version(metadata_backend: Bac
         assert (first.version, first.create_revision) == (1, first.mod_revision)
         assert second == KeyValue("a", b"2", first.create_revision, Revision(first.mod_revision + 1), 2)
         assert await metadata.get("a") == second
+
+    metadata_backend(scenario)
+
+
+def test_many_keys_are_read_in_transactions_of_so_many_and_absent_ones_are_left_out(metadata_backend: Backend) -> None:
+    async def scenario(metadata: Metadata) -> None:
+        keys = [f"key-{number:03}" for number in range(2 * GETS_MAX + 1)]
+        stored = {key: await written(metadata, key, key.encode()) for key in keys[::50]}
+        revision = (await metadata.range("")).revision
+        assert await read_many(metadata, keys) == stored
+        assert await read_many(metadata, []) == {}
+        assert (await metadata.range("")).revision == revision
 
     metadata_backend(scenario)
 

@@ -30,6 +30,7 @@ from broker_scenario import (
 from counter_scenario import COUNTERS, COUNTERS_UNHEARD
 from group_scenario import GROUPS_OF_A_CLUSTER, GROUPS_OF_ONE_BROKER
 from native_scenario import CANCELLED, CHURNING, CHURNING_CLUSTER, SEEKING, SEEKING_CLUSTER
+from plan_scenario import PLANNING, PLANNING_CLUSTER
 from rich_scenario import RICH, RICH_CLUSTER
 from spark_scenario import SINK, SINK_OF_CLUSTER
 
@@ -58,6 +59,8 @@ SCENARIOS = {
     "coordination": COUNTERS,
     "coordination-unheard": COUNTERS_UNHEARD,
     "logs": RICH_CLUSTER,
+    "plans": PLANNING_CLUSTER,
+    "plans-of-one-broker": PLANNING,
     "logs-of-one-broker": RICH,
     "groups": GROUPS_OF_A_CLUSTER,
     "groups-of-one-broker": GROUPS_OF_ONE_BROKER,

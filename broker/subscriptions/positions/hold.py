@@ -1,4 +1,5 @@
-"""The hold on a topic's records: the unread records of durable subscriptions of the topic and of its shadows.
+"""The hold on a topic's records: the unread records of durable subscriptions of the topic and of its shadows, and the
+records of read holds.
 
 1. `hold_key` is read first, then the topics that have subscriptions, then the positions of these. Each creation of a
    subscription, and each move backward, writes that key too. So a transaction that compares the key covers every
@@ -11,6 +12,8 @@
    fenced.
 5. A position that was read from a segment is a lower bound in later holds, as long as the subscription is neither
    deleted nor reset. So a segment is read again only if the position that was read last would prevent a deletion.
+6. The creation of a read hold, and each move backward, writes `hold_key` as well. So invariant 1 covers read holds: one
+   that is unknown here fails the transaction, or begins after the deleted records.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from gnomon.broker.subscriptions.positions.record_changes import Held
 from gnomon.broker.subscriptions.positions.segments import AT_ONCE, for_each, read_segment
 from gnomon.broker.subscriptions.positions.store import Ranges, UnreadablePosition
 from gnomon.log.dlsn import AT_BEGINNING, CommitPoint
+from gnomon.log.entry import Offset
+from gnomon.log.read_hold import HoldPlace, ReadHold, reads_prefix
 from gnomon.log.subscription_keys import hold_key, read_readers, subscriber_of_key, subscriptions_prefix
 from gnomon.log.topic import Topic
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, Revision
@@ -83,9 +88,10 @@ HoldsUp: TypeAlias = Callable[[Holder], Awaitable[bool]]
 class Hold:
     """The holders of one topic's records, at one time."""
 
-    def __init__(self, metadata: Metadata, bookies: Bookies, unchanged: Compare) -> None:
+    def __init__(self, metadata: Metadata, bookies: Bookies, source_id: uuid.UUID, unchanged: Compare) -> None:
         """A hold without holders; `unchanged` is the comparison of invariant 1."""
         self.unchanged = unchanged
+        self._source_id = source_id
         self._metadata = metadata
         self._bookies = bookies
         self._certain: dict[int, Holder] = {}
@@ -94,6 +100,8 @@ class Hold:
         """By partition, a heap of the holders whose segments were not read."""
         self._in_segments: dict[str, Holder] = {}
         """All holders with a segment, by the keys of their records."""
+        self._reads: dict[int, Offset] | None = None
+        """By partition, the lowest offset of its read holds; None until they are read."""
 
     async def take(self, topic: str, topic_id: uuid.UUID, before: Hold | None) -> None:
         """Adds the subscriptions of a topic, by one range read.
@@ -114,6 +122,22 @@ class Hold:
                 self._settle(partition, holder)
             if count % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
                 await trio.lowlevel.checkpoint()
+
+    async def lowest_read(self, partition: int) -> Offset | None:
+        """The lowest offset of the read holds of a partition; None without any. The first call reads all of the topic.
+
+        Raises:
+            MetadataError: they cannot be read.
+        """
+        if self._reads is None:
+            reads: dict[int, Offset] = {}
+            for count, item in enumerate((await self._metadata.range(reads_prefix(self._source_id))).items):
+                index, offset = HoldPlace.of_key(item.key).partition, ReadHold.decode(item.value).offset
+                reads[index] = min(offset, reads.get(index, offset))
+                if count % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
+                    await trio.lowlevel.checkpoint()
+            self._reads = reads
+        return self._reads.get(partition)
 
     def _settle(self, partition: int, holder: Holder) -> None:
         known = self._certain.get(partition)
@@ -195,7 +219,8 @@ async def read_hold(metadata: Metadata, bookies: Bookies, topic: Topic, before: 
     """
     key = hold_key(topic.id)
     changed = await metadata.get(key)
-    hold = Hold(metadata, bookies, Compare(key, KeyField.MOD_REVISION, 0 if changed is None else changed.mod_revision))
+    unchanged = Compare(key, KeyField.MOD_REVISION, 0 if changed is None else changed.mod_revision)
+    hold = Hold(metadata, bookies, topic.id, unchanged)
     for reader_id, name in (await read_readers(metadata, topic.id)).items():
         await hold.take(name, reader_id, before)
     return hold

@@ -1,7 +1,7 @@
 """Judges the keys of the metadata at rest. Pure.
 
-1. A key that names a topic by its id names one that exists: ledgers, subscriptions, holds, readers, replicators, cuts,
-   shadows.
+1. A key that names a topic by its id names one that exists: ledgers, subscriptions, holds, readers, replicators, read
+   holds, cuts, shadows.
 2. No deletion is unfinished, no ledger is reported to lack entries, and no store is an older copy without repair.
 3. A key that names a node names one that exists, and its lease lives. No lease is without a key.
 4. There are no keys of other prefixes than those of PREFIXES.
@@ -22,6 +22,7 @@ from gnomon.broker.configs.stored_configs import CONFIGS_PREFIX
 from gnomon.broker.placement.brokers import BROKERS
 from gnomon.broker.producer_ids import PRODUCER_IDS_KEY
 from gnomon.log.cut import CUTS
+from gnomon.log.read_hold import READS
 from gnomon.log.subscription_keys import HOLDS, READERS, REPLICATORS, SUBSCRIPTIONS
 from gnomon.log.topic import DELETED_PREFIX, SHADOWS_PREFIX, TOPICS_PREFIX
 from gnomon.metadata.cluster_id import CLUSTER_KEY
@@ -50,7 +51,7 @@ def _never(rest: str, topics: Collection[UUID]) -> bool:
 
 PREFIXES: Final[Mapping[str, Explains]] = {
     TOPICS_PREFIX: _always,
-    **dict.fromkeys((LEDGERS, SUBSCRIPTIONS, HOLDS, READERS, REPLICATORS, CUTS, SHADOWS_PREFIX), _named),
+    **dict.fromkeys((LEDGERS, SUBSCRIPTIONS, HOLDS, READERS, REPLICATORS, READS, CUTS, SHADOWS_PREFIX), _named),
     DELETED_PREFIX: _never,
     MISSING: _never,
     **dict.fromkeys((BOOKIES, COOKIES, AGES, OLDER, DRAINING, DISMISSED, BROKERS, CONFIGS_PREFIX), _always),

@@ -60,6 +60,8 @@ def arguments(method: NativeMethod, topic: str) -> list[Any]:
         NativeMethod.NACK: [[0, 1, 0, pack("<I", 1)]],
         NativeMethod.CLOSE_CONSUMERS: [b""],
         NativeMethod.REPLICATION: [topic],
+        NativeMethod.PLAN: [topic, [[0, 0, 1]], "job", 60],
+        NativeMethod.READ_HOLDS: [topic],
     }[method]
 
 

@@ -4,8 +4,10 @@ import json
 import subprocess
 from collections.abc import Callable
 
+import trio
 import yaml
 
+import gnomon
 from gnomon.testing import KafkaBroker
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -255,6 +257,30 @@ def test_stats_shows_the_replication_to_each_shadow_and_reports_a_missing_topic(
     assert "--native-address" in nobody.stderr
     deleted = ask("topic", "delete", "told", "told-copy", "told-twice")
     assert deleted.returncode == 0, deleted.stderr
+
+
+def test_stats_shows_the_number_and_the_lowest_offset_of_the_holds_of_readers(ask: Run, broker: KafkaBroker) -> None:
+    def holds() -> list[dict[str, object]]:
+        given = ("--holds", "--native-address", broker.native_address, "--output", "json")
+        found = ask("topic", "stats", "planned", *given)
+        assert found.returncode == 0, found.stderr
+        rows: list[dict[str, object]] = json.loads(found.stdout)
+        return rows
+
+    async def plan(name: str, offset: int) -> None:
+        async with gnomon.connect(broker.native_address) as client:
+            await client.read_plans.plan("planned", {0: (offset, 3)}, hold=name, hold_seconds=600)
+
+    ask("topic", "create", "planned", "--partitions", 2)
+    ask("produce", "planned", "--partition", 0, stdin="one\ntwo\nthree\n")
+    assert holds() == []
+    trio.run(plan, "nightly", 2)
+    trio.run(plan, "hourly", 1)
+    assert holds() == [{"partition": 0, "holds": 2, "offset": 1}]
+    missing = ask("topic", "stats", "nothing", "--holds", "--native-address", broker.native_address)
+    assert missing.returncode == 5
+    assert "does not exist" in missing.stderr
+    assert ask("topic", "delete", "planned").returncode == 0
 
 
 def test_several_topics_are_created_described_and_deleted_each_with_its_own_result(ask: Run) -> None:

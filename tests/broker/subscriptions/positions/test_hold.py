@@ -29,7 +29,8 @@ def names(count: int) -> list[str]:
 
 
 async def held(house: StoreHouse, before: Hold | None = None, metadata: Any = None) -> Hold:
-    hold = Hold(metadata or house.metadata, house.stores.bookies, Compare("holds", KeyField.MOD_REVISION, 0))
+    unchanged = Compare("holds", KeyField.MOD_REVISION, 0)
+    hold = Hold(metadata or house.metadata, house.stores.bookies, TOPIC_ID, unchanged)
     await hold.take("orders", TOPIC_ID, before)
     return hold
 

@@ -1,8 +1,9 @@
-"""Asks the brokers that lead a source for the replication state of its shadows, over their native ports."""
+"""Asks brokers for the statistics of a topic, over their native ports: replication to its shadows, and read holds."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 import trio
 
@@ -16,6 +17,10 @@ from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import Unreachable, World
 
 ASK_SECONDS = 5.0
+HOLDS = ("partition", "holds", "offset")
+"""The columns of read holds: their number in a partition, and the lowest offset."""
+Ask: TypeAlias = Callable[[World, str, int, str], Awaitable[list[dict[str, Any]] | Exception]]
+"""Asks the broker at a host and port about a topic."""
 
 
 def replication_of(topic: str, addresses: str) -> list[dict[str, Any]]:
@@ -27,8 +32,18 @@ def replication_of(topic: str, addresses: str) -> list[dict[str, Any]]:
     Raises:
         Failure: no broker answers, or there is no such topic.
     """
+    return _first_answer(topic, addresses, _replication_from)
+
+
+def read_holds_of(topic: str, addresses: str) -> list[dict[str, Any]]:
+    """One row for each partition of a topic that has read holds; arguments and errors as `replication_of`."""
+    return _first_answer(topic, addresses, _read_holds_from)
+
+
+def _first_answer(topic: str, addresses: str, ask: Ask) -> list[dict[str, Any]]:
+    """The answer of the first broker that is reached."""
     try:
-        found = trio.run(_replication_of, topic, parse_addresses(addresses))
+        found = trio.run(_asked, topic, parse_addresses(addresses), ask)
     except ValueError as error:
         raise Failure(str(error), Exit.USAGE) from None
     if isinstance(found, NoSuchTopic):
@@ -38,17 +53,24 @@ def replication_of(topic: str, addresses: str) -> list[dict[str, Any]]:
     return found
 
 
-async def _replication_of(topic: str, addresses: list[tuple[str, int]]) -> list[dict[str, Any]] | Exception:
+async def _asked(topic: str, addresses: list[tuple[str, int]], ask: Ask) -> list[dict[str, Any]] | Exception:
     found: list[dict[str, Any]] | Exception = []
     async with open_trio_world() as world:
         for host, port in addresses:
-            found = await _from(world, host, port, topic)
+            found = await ask(world, host, port, topic)
             if not isinstance(found, Unreachable):
                 break
     return found
 
 
-async def _from(world: World, host: str, port: int, topic: str) -> list[dict[str, Any]] | Exception:
+async def _read_holds_from(world: World, host: str, port: int, topic: str) -> list[dict[str, Any]] | Exception:
+    answer = await _ask(world, host, port, "read_holds", topic)
+    if isinstance(answer, Exception):
+        return answer
+    return [dict(zip(HOLDS, row, strict=True)) for row in answer]
+
+
+async def _replication_from(world: World, host: str, port: int, topic: str) -> list[dict[str, Any]] | Exception:
     found = await _ask(world, host, port, "topic", topic)
     if isinstance(found, Exception):
         return found

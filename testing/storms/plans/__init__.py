@@ -1,0 +1,1 @@
+"""Storms over clients that plan reads."""
