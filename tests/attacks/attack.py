@@ -170,6 +170,11 @@ def _polled(topics: Mapping[str, int]) -> bytes:
     return encode(FetchRequest(replica_id=-1, max_bytes=1 << 20, session_epoch=-1, topics=polled), 12)
 
 
+def _planned(hold: str) -> object:
+    ranges = [[index, 0, 1 << 40] for index in range(WIDE_PARTITIONS)]
+    return [rpc.CALL, 1, "plan", [WIDE_TOPIC, ranges, hold, 600]]
+
+
 def _heads(*values: object, hello: bool = True) -> Callable[[], Iterator[bytes]]:
     def frames() -> Iterator[bytes]:
         if hello:
@@ -218,4 +223,6 @@ ATTACKS = (
     Attack("call with 2 million empty lists", _heads([rpc.CALL, 1, "ack", [[]] * 2_000_000]), native=True),
     Attack("calls of a method with a long name", _heads(*[[rpc.CALL, 1, "m" * 900_000, []]] * 2), 5, native=True),
     Attack("call with 49,000 empty lists", _heads([rpc.CALL, 1, "ack", [[]] * 49_000]), 5, native=True),
+    Attack("plan of 500 partitions with a hold", _heads(_planned("held")), 5, native=True),
+    Attack("plan of 500 partitions", _heads(_planned("")), 5, native=True),
 )
