@@ -34,9 +34,11 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers.claim import Recovered, recover
+from gnomon.bookie.ledgers.copies import RUN_BYTES_MAX, next_run_bytes, read_run
 from gnomon.bookie.ledgers.entry_cache import CachedView, EntryCache, EntryView, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.ledgers.held_record import pass_promise, replace_record
 from gnomon.bookie.ledgers.ledger import Ledger
+from gnomon.bookie.ledgers.listed_bookies import ListedBookie, ListedBookies, listed_bookies
 from gnomon.bookie.ledgers.local_view import LocalView, LocalViews, is_local
 from gnomon.bookie.missing_report import MISSING, missing_report
 from gnomon.bookie.placement import ensemble_for
@@ -55,6 +57,7 @@ from gnomon.runtime.world import WorldError
 
 __all__ = [
     "MISSING",
+    "RUN_BYTES_MAX",
     "Bookies",
     "CachedView",
     "DigestType",
@@ -63,6 +66,8 @@ __all__ = [
     "EntryView",
     "Ledger",
     "LedgerId",
+    "ListedBookie",
+    "ListedBookies",
     "LocalView",
     "LocalViews",
     "NotInMemory",
@@ -79,8 +84,11 @@ __all__ = [
     "end_fragment",
     "is_local",
     "list_ledgers",
+    "listed_bookies",
+    "next_run_bytes",
     "open_ledger",
     "read_from_memory",
+    "read_run",
     "take_back_ledger",
 ]
 

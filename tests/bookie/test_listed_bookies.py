@@ -93,6 +93,22 @@ def test_a_silent_bookie_delays_one_read_and_is_asked_again_later() -> None:  # 
     with_cluster(work, bookies=3)
 
 
+def test_a_bookie_that_answers_again_is_available_at_once() -> None:  # 2
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger, network = await written(client, 3), cluster.simulation.network
+        async with listed_bookies(client.world, *await list_of(client)) as bookies:
+            for name in cluster.names:
+                network.block("client", name)
+            with pytest.raises(NotEnoughBookies):
+                await read(bookies, ledger)
+            assert bookies.absent() == set(cluster.names)
+            network.heal()
+            assert await read(bookies, ledger) == entries(3)
+            assert len(bookies.absent()) == 2
+
+    with_cluster(work, bookies=3)
+
+
 def test_a_bookie_without_the_entry_has_answered() -> None:  # 2
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await written(client, 3)

@@ -42,6 +42,7 @@ PURE = (
     "broker/partition/state.py",
     "log/cut.py",
     "log/entry.py",
+    "log/planned_entries.py",
     "log/read_plan.py",
     "broker/partition/log.py",
     "broker/partition/producers.py",
