@@ -1,6 +1,7 @@
 """Reads a range of offsets from the bookies of a plan, without brokers and metadata.
 
-    async with planned_bookies(world, plan.cluster, plan.bookies) as bookies:
+    async with planned_bookies(world) as known:
+        bookies = known.of(plan.cluster, plan.bookies)
         read = read_planned(bookies, "orders-0", plan.partitions[0].segments, start, stop, lost)
         async with aclosing(read) as runs:
             async for batches in runs:
@@ -15,7 +16,6 @@ segment: a plan has offsets only of the ends of segments, and a range that was c
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple
 
 import trio
@@ -25,30 +25,15 @@ from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledgers.catalog import (
     RUN_BYTES_MAX,
     Bookies,
-    ListedBookie,
-    ListedBookies,
-    listed_bookies,
     next_run_bytes,
     read_run,
 )
 from gnomon.log.entry import EntryHeader, Offset, UnknownEntry, unpack_header
 from gnomon.log.planned_entries import Lost, PlannedEntries, PlanOutdated, UnreadableEntry
-from gnomon.log.read_plan import PlannedBookie, PlannedSegment
-from gnomon.runtime.world import World
+from gnomon.log.read_plan import PlannedSegment
 
 SENDING_TURNS: Final = 3
 """Turns of the event loop after which the tasks that read a run have sent their requests."""
-
-
-def planned_bookies(
-    world: World, cluster: str, bookies: Sequence[PlannedBookie]
-) -> AbstractAsyncContextManager[ListedBookies]:
-    """The bookies of a plan, while the block lasts.
-
-    Args:
-        cluster: the id of their cluster.
-    """
-    return listed_bookies(world, cluster, [ListedBookie(*each) for each in bookies])
 
 
 async def read_planned(

@@ -16,7 +16,8 @@ from gnomon.bookie.node import FOLDER
 from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.log.entry import NO_ABORT, EntryKind, Offset, pack_header
-from gnomon.log.planned_read import planned_bookies, read_planned
+from gnomon.log.planned_bookies import planned_bookies
+from gnomon.log.planned_read import read_planned
 from gnomon.log.read_plan import PlannedSegment
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.testing.simulation.simulation import Simulation, simulate
@@ -109,7 +110,8 @@ def with_log(work: Callable[[PlannedLog], Awaitable[None]], *, bookies: int = 3)
             log = PlannedLog(client, cluster)
             listed = await planned_bookies_of(client.metadata)
             name = await cluster_id(client.metadata, client.world.random("cluster"))
-            async with planned_bookies(client.world, name, listed) as log.bookies:
+            async with planned_bookies(client.world) as known:
+                log.bookies = known.of(name, listed)
                 await work(log)
 
         with trio.fail_after(600):

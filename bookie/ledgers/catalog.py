@@ -38,7 +38,7 @@ from gnomon.bookie.ledgers.copies import RUN_BYTES_MAX, next_run_bytes, read_run
 from gnomon.bookie.ledgers.entry_cache import CachedView, EntryCache, EntryView, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.ledgers.held_record import pass_promise, replace_record
 from gnomon.bookie.ledgers.ledger import Ledger
-from gnomon.bookie.ledgers.listed_bookies import ListedBookie, ListedBookies, listed_bookies
+from gnomon.bookie.ledgers.listed_bookies import ListedBookie, ListedBookies
 from gnomon.bookie.ledgers.local_view import LocalView, LocalViews, is_local
 from gnomon.bookie.missing_report import MISSING, missing_report
 from gnomon.bookie.placement import ensemble_for
@@ -84,7 +84,6 @@ __all__ = [
     "end_fragment",
     "is_local",
     "list_ledgers",
-    "listed_bookies",
     "next_run_bytes",
     "open_ledger",
     "read_from_memory",

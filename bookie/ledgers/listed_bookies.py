@@ -1,9 +1,11 @@
 """The bookies of a list, for a process that reads entries and has no metadata.
 
-    async with listed_bookies(world, cluster, [ListedBookie("bookie-1", "10.0.0.2", 4002, 7)]) as bookies:
-        run = await read_run(bookies, ledger, record, first, last, bytes_max)
+    bookies = ListedBookies(world, cluster, nursery)
+    bookies.add([ListedBookie("bookie-1", "10.0.0.2", 4002, 7)])
+    run = await read_run(bookies, ledger, record, first, last, bytes_max)
 
-1. The bookies are those of the list. One that moves to another address, or gets another disk, does not answer any more.
+1. The bookies are those that were added. One that moves to another address, or gets another disk, does not answer any
+   more until it is added again.
 2. A bookie that has left a read without an answer is not available for DOUBT_SECONDS: readers prefer the others, so
    that a dead or slow bookie delays one read in that time, and not each.
 3. The list is for reading: no ledger can be created or claimed on it.
@@ -11,8 +13,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Set
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -24,9 +26,8 @@ from gnomon.bookie.errors import LedgerError, NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.remote import RemoteBookie, bookie_client
 from gnomon.metadata.client import Compare, Revision
-from gnomon.runtime.background import background
 from gnomon.runtime.timers import Timers
-from gnomon.runtime.world import Clock, World, WorldError
+from gnomon.runtime.world import World, WorldError
 
 DOUBT_SECONDS: Final = 5.0
 
@@ -44,10 +45,23 @@ class ListedBookie(NamedTuple):
 class _Doubted(RemoteBookie):
     """A bookie whose silence is remembered."""
 
-    def __init__(self, disk: Revision, clock: Clock) -> None:
-        super().__init__(disk, clock, Timers(clock))
-        self._monotonic = clock.monotonic
+    def __init__(self, world: World, at: ListedBookie, cluster: str) -> None:
+        disk = Revision(at.disk)
+        super().__init__(disk, world.clock, Timers(world.clock))
+        self.client = self._own_client = bookie_client(world, at.name, at.host, at.port, disk, cluster)
+        self._scope = trio.CancelScope()
+        self._monotonic = world.clock.monotonic
         self._doubted_until = -inf
+
+    async def run(self) -> None:
+        """Runs the connection until `end`."""
+        with self._scope:
+            await self._own_client.run()
+
+    def end(self) -> None:
+        """Ends the connection for good."""
+        self.retire()
+        self._scope.cancel()
 
     @property
     def is_doubted(self) -> bool:
@@ -80,21 +94,29 @@ class _Doubted(RemoteBookie):
 
 
 class ListedBookies:
-    """A `Bookies` of a list; `listed_bookies` makes it."""
+    """A `Bookies` of a list; see the module's invariants."""
 
-    def __init__(self, world: World, cluster: str, bookies: Iterable[ListedBookie], nursery: trio.Nursery) -> None:
-        """Connects to each bookie with its first read; `nursery` runs the connections.
+    def __init__(self, world: World, cluster: str, nursery: trio.Nursery) -> None:
+        """Knows no bookie; `nursery` runs the connections.
 
         Args:
             cluster: the id of the cluster; a bookie of another one refuses to be read.
         """
         self.clock = world.clock
-        self._nursery = nursery
+        self._world, self._cluster, self._nursery = world, cluster, nursery
+        self._listed: dict[BookieId, ListedBookie] = {}
         self._bookies: dict[BookieId, _Doubted] = {}
-        for name, host, port, disk in bookies:
-            bookie = self._bookies[name] = _Doubted(Revision(disk), world.clock)
-            bookie.client = bookie_client(world, name, host, port, bookie.disk, cluster)
-            nursery.start_soon(bookie.client.run)
+
+    def add(self, bookies: Iterable[ListedBookie]) -> None:
+        """Adds bookies, or their new addresses and disks; each is connected to with its first read."""
+        for each in bookies:
+            if self._listed.get(each.name) == each:
+                continue
+            if each.name in self._bookies:
+                self._bookies[each.name].end()
+            self._listed[each.name] = each
+            bookie = self._bookies[each.name] = _Doubted(self._world, each, self._cluster)
+            self._nursery.start_soon(bookie.run)
 
     def get(self, name: BookieId) -> Bookie | None:
         """See `Bookies.get`."""
@@ -123,10 +145,3 @@ class ListedBookies:
     def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
         """See `Bookies.start_soon`."""
         self._nursery.start_soon(run, *args)
-
-
-@asynccontextmanager
-async def listed_bookies(world: World, cluster: str, bookies: Iterable[ListedBookie]) -> AsyncIterator[ListedBookies]:
-    """The bookies of a list, while the block lasts; see `ListedBookies` for the arguments."""
-    async with background() as nursery:
-        yield ListedBookies(world, cluster, bookies, nursery)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
 import pytest
 from numbered_entries import entries, fill
 from with_cluster import with_cluster
@@ -10,9 +13,11 @@ from gnomon.bookie.errors import NoSuchEntry, NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledgers.catalog import Ledger, Quorum
 from gnomon.bookie.ledgers.copies import SPECULATIVE_SECONDS, read_run
-from gnomon.bookie.ledgers.listed_bookies import DOUBT_SECONDS, ListedBookie, ListedBookies, listed_bookies
+from gnomon.bookie.ledgers.listed_bookies import DOUBT_SECONDS, ListedBookie, ListedBookies
 from gnomon.bookie.registration import BOOKIES, BookieRegistration
 from gnomon.metadata.cluster_id import cluster_id
+from gnomon.runtime.background import background
+from gnomon.runtime.world import World
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
 
@@ -22,6 +27,14 @@ async def list_of(client: LedgerClient) -> tuple[str, list[ListedBookie]]:
     at = {BookieId(item.key.removeprefix(BOOKIES)): BookieRegistration.decode(item.value) for item in found.items}
     listed = [ListedBookie(name, each.host, each.port, each.disk) for name, each in at.items()]
     return await cluster_id(client.metadata, client.world.random("cluster")), listed
+
+
+@asynccontextmanager
+async def listed_bookies(world: World, cluster: str, bookies: Sequence[ListedBookie]) -> AsyncIterator[ListedBookies]:
+    async with background() as nursery:
+        listed = ListedBookies(world, cluster, nursery)
+        listed.add(bookies)
+        yield listed
 
 
 async def written(client: LedgerClient, count: int) -> Ledger:
@@ -62,6 +75,24 @@ def test_another_cluster_and_another_disk_are_not_read() -> None:  # 1
         async with listed_bookies(client.world, name, listed[:0]) as bookies:
             with pytest.raises(NotEnoughBookies, match=r"bookie 'bookie-.' is not known here"):
                 await read(bookies, ledger)
+
+    with_cluster(work, bookies=3)
+
+
+def test_a_bookie_is_added_again_with_another_address() -> None:  # 1
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await written(client, 3)
+        name, listed = await list_of(client)
+        async with listed_bookies(client.world, name, [each._replace(port=1) for each in listed]) as bookies:
+            with pytest.raises(NotEnoughBookies):
+                await read(bookies, ledger)
+            before = dict(bookies._bookies)
+            bookies.add(listed)
+            assert await read(bookies, ledger) == entries(3)
+            assert [each.client for each in before.values()] == [None] * 3
+            before = dict(bookies._bookies)
+            bookies.add(listed)
+            assert before == bookies._bookies
 
     with_cluster(work, bookies=3)
 
