@@ -1,45 +1,120 @@
-"""Reads the range of one task into Arrow record batches."""
+"""Reads the range of one task into Arrow record batches: from the bookies of its plan, or through brokers.
+
+1. Both ways yield the same rows.
+2. A range with a plan is read through brokers from the first entry on that the bookies of the plan do not have: its
+   copies have moved since, or were deleted. The leader knows the newest records.
+3. Offsets that were deleted since the plan was made are lost data (`planning`, invariant 2).
+4. The number of rows is that of the headers of the batches (`row_count`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 
 import pyarrow as pa
 
 from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.client.kafka.errors import RequestRefused
 from gnomon.client.kafka.fetching import read_batches
-from gnomon.client.kafka.topic_partition import TopicPartition
-from gnomon.spark.columns import ColumnDecoder
-from gnomon.spark.planning import TASK_VERSION, Task
+from gnomon.client.kafka.offsets import find_offsets
+from gnomon.client.kafka.topic_partition import EARLIEST, TopicPartition
+from gnomon.log.entry import Offset
+from gnomon.log.planned_bookies import PlannedBookies
+from gnomon.log.planned_entries import Lost, PlanOutdated
+from gnomon.log.planned_read import read_planned
+from gnomon.spark.columns import ColumnDecoder, Range
+from gnomon.spark.planning import report_loss
+from gnomon.spark.row_count import RowCount
+from gnomon.spark.task import Task
+from gnomon.wire.kafka.errors import ErrorCode
 
 
-class OtherVersion(Exception):
-    """The task was planned by a driver with another version of gnomon."""
-
-
-async def read(cluster: KafkaBrokers, task: Task) -> AsyncGenerator[pa.RecordBatch, None]:
+async def read(
+    cluster: KafkaBrokers, bookies: PlannedBookies, task: Task, warn: Callable[[str], None]
+) -> AsyncGenerator[pa.RecordBatch, None]:
     """The rows of a task, in the order of their offsets.
 
+    Args:
+        cluster: the brokers, which are asked only if the task has no plan, or an outdated one.
+        bookies: those of all plans of this process.
+        warn: is called with each loss of data that is not an error, and with the reason to leave the bookies.
+
     Raises:
-        OtherVersion: of the driver.
+        DataLost: see invariant 3.
+        UnreadableEntry: all copies of an entry are damaged, or the entry is not the one that the plan says.
         UnreadableBatch: a batch of the range.
+        WrongRowCount: see invariant 4.
         MalformedBatch, RequestRefused, Unreachable: as `read_batches`.
     """
-    if task.version != TASK_VERSION:
-        raise OtherVersion(
-            f"the driver plans tasks of version {task.version}, this worker knows {TASK_VERSION}: install the same"
-            " gnomon for both"
-        )
-    wanted = task.range
-    decoder = ColumnDecoder(wanted, task.columns, batch_bytes_max=task.batch_bytes_max)
-    place = TopicPartition(wanted.topic, wanted.partition)
-    async with aclosing(read_batches(cluster, place, task.topic_id, wanted.start, wanted.stop)) as parts:
+    decoder = ColumnDecoder(task.range, task.columns, batch_bytes_max=task.batch_bytes_max)
+    count = RowCount(task.range)
+    async with aclosing(_batches(cluster, bookies, task, warn)) as parts:
         async for part in parts:
-            for batch in part.batches:
+            for batch in part:
                 rows = decoder.add(batch)
+                count.batch(batch)
                 if rows is not None:
+                    count.rows(rows.num_rows)
                     yield rows
     rows = decoder.flush()
     if rows is not None:
+        count.rows(rows.num_rows)
         yield rows
+    count.check()
+
+
+async def _batches(
+    cluster: KafkaBrokers, bookies: PlannedBookies, task: Task, warn: Callable[[str], None]
+) -> AsyncGenerator[Sequence[memoryview], None]:
+    wanted, plan = task.range, task.plan
+    lost = partial(_report_lost, wanted, task.fail_on_data_loss, warn)
+    start = wanted.start
+    if plan is not None:
+        known = bookies.of(plan.cluster, plan.bookies)
+        reading = read_planned(known, _name(wanted), plan.segments, Offset(wanted.start), Offset(wanted.stop), lost)
+        try:
+            async with aclosing(reading) as runs:
+                async for batches in runs:
+                    yield batches
+        except PlanOutdated as error:
+            warn(f"{error}; the rest is read through brokers")
+            start = error.offset
+        else:
+            return
+    async with aclosing(_from_brokers(cluster, task, start, lost)) as parts:
+        async for part in parts:
+            yield part
+
+
+async def _from_brokers(
+    cluster: KafkaBrokers, task: Task, start: int, lost: Lost
+) -> AsyncGenerator[Sequence[memoryview], None]:
+    """The batches of the range from `start` on; raises as `read_batches` and `lost`."""
+    place, stop = TopicPartition(task.range.topic, task.range.partition), task.range.stop
+    while start < stop:
+        try:
+            async with aclosing(read_batches(cluster, place, task.topic_id, start, stop)) as parts:
+                async for part in parts:
+                    start = part.next_offset
+                    yield part.batches
+        except RequestRefused as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            earliest = (await find_offsets(cluster, {place: EARLIEST}))[place]
+            if earliest is None or earliest <= start:
+                raise
+            lost(Offset(start), Offset(min(earliest, stop)))
+            start = earliest
+
+
+def _report_lost(
+    wanted: Range, fail_on_data_loss: bool, warn: Callable[[str], None], first: Offset, stop: Offset
+) -> None:
+    loss = f"{_name(wanted)}: offsets {first} to {stop - 1} were deleted since the read was planned"
+    report_loss(loss, fail_on_data_loss, warn)
+
+
+def _name(wanted: Range) -> str:
+    return f"partition {wanted.partition} of topic {wanted.topic!r}"

@@ -22,10 +22,11 @@ from pyspark.sql.types import StructType
 from gnomon.spark.columns import SCHEMA
 from gnomon.spark.offsets import BadOption, Nested, flat, nested
 from gnomon.spark.options import SourceOptions
-from gnomon.spark.planning import Task, plan
+from gnomon.spark.planning import plan
 from gnomon.spark.process import cluster_of, each
 from gnomon.spark.reading import read
 from gnomon.spark.streaming import StreamPlan
+from gnomon.spark.task import Task, decode_task, encode_task
 
 _HEADERS = "headers"
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class TaskPartition(InputPartition):
 
     def __init__(self, task: Task) -> None:
         super().__init__(task.range)
-        self.task = task
+        self.task = encode_task(task)
 
 
 class GnomonReader(DataSourceReader):
@@ -75,7 +76,7 @@ class GnomonReader(DataSourceReader):
             BadOption, DataLost, RequestRefused, Unreachable: as `plan`.
         """
         cluster, thread = cluster_of(self._options.addresses)
-        return list(map(TaskPartition, thread.call(plan, cluster, self._options, self._columns, _log.warning)))
+        return list(map(TaskPartition, thread.call(plan, cluster.brokers, self._options, self._columns, _log.warning)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task, on a worker; raises as `reading.read`."""
@@ -90,8 +91,8 @@ class GnomonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
-        self._cluster, self._thread = cluster_of(options.addresses)
-        self._plan = StreamPlan(self._cluster, options, columns, time.monotonic, _log.warning)
+        cluster, self._thread = cluster_of(options.addresses)
+        self._plan = StreamPlan(cluster.brokers, options, columns, time.monotonic, _log.warning)
 
     def initialOffset(self) -> Nested:
         """Where a new query starts."""
@@ -136,14 +137,15 @@ class _WorkerReader(DataSourceStreamReader):
 
 
 def rows_of(partition: InputPartition) -> Iterator[Any]:
-    """The rows of a task; raises as `reading.read`.
+    """The rows of a task; raises as `reading.read`, and OtherVersion as `decode_task`.
 
     For a plan without tasks Spark runs one task of its own, which has no rows.
     """
     if not isinstance(partition, TaskPartition):
         return iter(())
-    cluster, thread = cluster_of(partition.task.addresses)
-    return each(thread, read(cluster, partition.task))
+    task = decode_task(partition.task)
+    (brokers, bookies), thread = cluster_of(task.addresses)
+    return each(thread, read(brokers, bookies, task, _log.warning))
 
 
 def columns_of(schema: StructType) -> list[str]:
