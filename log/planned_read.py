@@ -7,7 +7,8 @@
             async for batches in runs:
                 ...
 
-While the caller works on the batches of a run, the next run is on its way: at most two runs are in memory.
+While the caller works on the batches of a run, the next run is on its way, if the caller lets other tasks run: at most
+two runs are in memory.
 
 The first entry of the range is found by bisection over entry headers. So a range may begin anywhere in a planned
 segment: a plan has offsets only of the ends of segments, and a range that was cut needs no others.
@@ -16,7 +17,7 @@ segment: a plan has offsets only of the ends of segments, and a range that was c
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import trio
 
@@ -31,9 +32,6 @@ from gnomon.bookie.ledgers.catalog import (
 from gnomon.log.entry import EntryHeader, Offset, UnknownEntry, unpack_header
 from gnomon.log.planned_entries import Lost, PlannedEntries, PlanOutdated, UnreadableEntry
 from gnomon.log.read_plan import PlannedSegment
-
-SENDING_TURNS: Final = 3
-"""Turns of the event loop after which the tasks that read a run have sent their requests."""
 
 
 async def read_planned(
@@ -158,8 +156,6 @@ class _PlannedRead:
                 batches.append(batch)
         if self._left and not self.done:
             self._ahead = self._request()
-            for _ in range(SENDING_TURNS):  # the caller may take long before it lets other tasks run
-                await trio.lowlevel.checkpoint()
         return batches
 
     def _request(self) -> _Run:

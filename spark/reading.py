@@ -5,11 +5,14 @@
    copies have moved since, or were deleted. The leader knows the newest records.
 3. Offsets that were deleted since the plan was made are lost data (`planning`, invariant 2).
 4. The number of rows is that of the headers of the batches (`row_count`).
+
+Batches are read in the Trio thread and decoded in the thread of the task. So the next ones arrive meanwhile, and slow
+decoding does not make a bookie look silent.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -31,10 +34,36 @@ from gnomon.spark.task import Task
 from gnomon.wire.kafka.errors import ErrorCode
 
 
-async def read(
-    cluster: KafkaBrokers, bookies: PlannedBookies, task: Task, warn: Callable[[str], None]
-) -> AsyncGenerator[pa.RecordBatch, None]:
+def decoded(task: Task, parts: Iterable[Sequence[memoryview]]) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in the order of their offsets.
+
+    Args:
+        parts: all batches of the task, in order (`batches_of`).
+
+    Raises:
+        UnreadableBatch: a batch of the range.
+        WrongRowCount: see invariant 4.
+    """
+    decoder = ColumnDecoder(task.range, task.columns, batch_bytes_max=task.batch_bytes_max)
+    count = RowCount(task.range)
+    for part in parts:
+        for batch in part:
+            rows = decoder.add(batch)
+            count.batch(batch)
+            if rows is not None:
+                count.rows(rows.num_rows)
+                yield rows
+    rows = decoder.flush()
+    if rows is not None:
+        count.rows(rows.num_rows)
+        yield rows
+    count.check()
+
+
+async def batches_of(
+    cluster: KafkaBrokers, bookies: PlannedBookies, task: Task, warn: Callable[[str], None]
+) -> AsyncGenerator[Sequence[memoryview], None]:
+    """The batches with the offsets of a task; the first and the last may have more.
 
     Args:
         cluster: the brokers, which are asked only if the task has no plan, or an outdated one.
@@ -44,30 +73,8 @@ async def read(
     Raises:
         DataLost: see invariant 3.
         UnreadableEntry: all copies of an entry are damaged, or the entry is not the one that the plan says.
-        UnreadableBatch: a batch of the range.
-        WrongRowCount: see invariant 4.
         MalformedBatch, RequestRefused, Unreachable: as `read_batches`.
     """
-    decoder = ColumnDecoder(task.range, task.columns, batch_bytes_max=task.batch_bytes_max)
-    count = RowCount(task.range)
-    async with aclosing(_batches(cluster, bookies, task, warn)) as parts:
-        async for part in parts:
-            for batch in part:
-                rows = decoder.add(batch)
-                count.batch(batch)
-                if rows is not None:
-                    count.rows(rows.num_rows)
-                    yield rows
-    rows = decoder.flush()
-    if rows is not None:
-        count.rows(rows.num_rows)
-        yield rows
-    count.check()
-
-
-async def _batches(
-    cluster: KafkaBrokers, bookies: PlannedBookies, task: Task, warn: Callable[[str], None]
-) -> AsyncGenerator[Sequence[memoryview], None]:
     wanted, plan = task.range, task.plan
     lost = partial(_report_lost, wanted, task.fail_on_data_loss, warn)
     start = wanted.start

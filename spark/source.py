@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from gnomon.spark.offsets import BadOption, Nested, flat, nested
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.planning import plan
 from gnomon.spark.process import cluster_of, each
-from gnomon.spark.reading import read
+from gnomon.spark.reading import batches_of, decoded
 from gnomon.spark.streaming import StreamPlan
 from gnomon.spark.task import Task, decode_task, encode_task
 
@@ -79,7 +80,7 @@ class GnomonReader(DataSourceReader):
         return list(map(TaskPartition, thread.call(plan, cluster.brokers, self._options, self._columns, _log.warning)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a task, on a worker; raises as `reading.read`."""
+        """The rows of a task, on a worker; raises as `rows_of`."""
         return rows_of(partition)
 
 
@@ -121,7 +122,7 @@ class GnomonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(map(TaskPartition, self._thread.call(self._plan.tasks, flat(start), flat(end))))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a task, on a worker; raises as `reading.read`."""
+        """The rows of a task, on a worker; raises as `rows_of`."""
         return rows_of(partition)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -137,15 +138,15 @@ class _WorkerReader(DataSourceStreamReader):
 
 
 def rows_of(partition: InputPartition) -> Iterator[Any]:
-    """The rows of a task; raises as `reading.read`, and OtherVersion as `decode_task`.
+    """The rows of a task; raises as `decoded` and `batches_of`, and OtherVersion as `decode_task`.
 
     For a plan without tasks Spark runs one task of its own, which has no rows.
     """
-    if not isinstance(partition, TaskPartition):
-        return iter(())
-    task = decode_task(partition.task)
-    (brokers, bookies), thread = cluster_of(task.addresses)
-    return each(thread, read(brokers, bookies, task, _log.warning))
+    if isinstance(partition, TaskPartition):
+        task = decode_task(partition.task)
+        (brokers, bookies), thread = cluster_of(task.addresses)
+        with closing(each(thread, batches_of(brokers, bookies, task, _log.warning))) as parts:
+            yield from decoded(task, parts)
 
 
 def columns_of(schema: StructType) -> list[str]:

@@ -11,7 +11,7 @@ from gnomon.log.planned_bookies import PlannedBookies, planned_bookies
 from gnomon.spark.columns import SCHEMA
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.planning import plan
-from gnomon.spark.reading import read
+from gnomon.spark.reading import batches_of, decoded
 from gnomon.spark.task import Task, decode_task, encode_task
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
@@ -69,12 +69,10 @@ class SparkClient:
         return found
 
     async def rows_of(self, task: Task) -> list[dict[str, Any]]:
-        found = []
         sent = decode_task(encode_task(task))
-        async with aclosing(read(self.cluster, self.bookies, sent, self.warnings.append)) as parts:
-            async for part in parts:
-                found += part.to_pylist()
-        return found
+        async with aclosing(batches_of(self.cluster, self.bookies, sent, self.warnings.append)) as parts:
+            batches = [part async for part in parts]
+        return [row for rows in decoded(sent, batches) for row in rows.to_pylist()]
 
     async def places(self, **given: str) -> list[tuple[int, int]]:
         return [(row["partition"], row["offset"]) for row in await self.rows(**given)]
