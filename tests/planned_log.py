@@ -99,11 +99,11 @@ def expected(start: int, stop: int) -> list[int]:
     return list(range(start - start % OFFSETS, stop, OFFSETS)) if start < stop else []
 
 
-def with_log(work: Callable[[PlannedLog], Awaitable[None]], *, bookies: int = 3) -> None:
+def with_log(work: Callable[[PlannedLog], Awaitable[None]], *, seed: int = 1) -> None:
     """Runs `work` on a machine that has no metadata but for writing; its reads go to bookies by their addresses."""
 
     async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies)
+        cluster = LedgerCluster(simulation, 3)
         await cluster.start()
 
         async def on_client(client: LedgerClient) -> None:
@@ -117,4 +117,4 @@ def with_log(work: Callable[[PlannedLog], Awaitable[None]], *, bookies: int = 3)
         with trio.fail_after(600):
             await cluster.run_client("client", on_client)
 
-    simulate(1, scenario)
+    simulate(seed, scenario)

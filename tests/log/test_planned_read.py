@@ -26,6 +26,8 @@ from gnomon.log.planned_read import read_planned
 REPLICATED, STRIPED, SINGLE = Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(1, 1, 1)
 BOOKIES = [BookieId(f"bookie-{number}") for number in range(1, 4)]
 SECOND = BookieId("bookie-2")
+START_SECONDS = 3.0
+"""After this time a bookie that was started serves."""
 
 
 async def written(log: PlannedLog) -> None:
@@ -172,6 +174,37 @@ def test_a_deleted_ledger_asks_for_a_new_plan() -> None:
             await log.read(0, 30)
 
     with_log(work)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_range_is_read_while_bookies_die_and_return_and_connections_break(seed: int) -> None:
+    async def work(log: PlannedLog) -> None:
+        await written(log)
+        await log.write(7, REPLICATED, payload_bytes=50_000)
+        random, network = log.client.world.random("faults"), log.cluster.simulation.network
+
+        async def disturb() -> None:
+            while True:
+                await log.client.world.clock.sleep(random.random())
+                machine = log.cluster.bookies[random.choice(BOOKIES)]
+                if random.random() < 0.5 and network.streams():
+                    network.reset(random.choice(network.streams()))
+                else:
+                    machine.kill()
+                    await log.client.world.clock.sleep(random.random())
+                    machine.start()
+                    await log.client.world.clock.sleep(START_SECONDS)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(disturb)
+            for _ in range(60):
+                start = random.randrange(log.end)
+                stop = random.randint(start + 1, log.end)
+                assert await log.read(start, stop) == Read(expected(start, stop), [])
+                await log.client.world.clock.sleep(random.random())
+            nursery.cancel_scope.cancel()
+
+    with_log(work, seed=seed)
 
 
 def test_a_plan_that_ends_too_early_is_refused() -> None:
