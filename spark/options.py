@@ -19,6 +19,7 @@ from gnomon.client.addresses import Address, parse_addresses
 from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
 from gnomon.spark.columns import BATCH_BYTES_MAX
 from gnomon.spark.offsets import BadOption, parse_assignment, parse_offsets
+from gnomon.spark.splits import TASK_BYTES_MAX
 
 _TIME: Final = re.compile(r"([0-9]{1,15})\s*(us|ms|s|m|min|h|d)?")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -38,6 +39,7 @@ _KNOWN: Final = (
     "endingOffsetsByTimestamp",
     "minPartitions",
     "maxRecordsPerPartition",
+    "maxBytesPerTask",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -81,6 +83,8 @@ class SourceOptions:
     """Whether a start behind all records is the end of the log (`startingOffsetsByTimestampStrategy`)."""
     tasks_min: int
     task_records_max: int | None
+    task_bytes_max: int
+    """Of a task that reads bookies (`maxBytesPerTask`): a plan has the bytes of its entries."""
     batch_offsets_max: int | None
     """Offsets that a batch of a stream has at most (`maxOffsetsPerTrigger`)."""
     batch_offsets_min: int
@@ -118,6 +122,7 @@ class SourceOptions:
             options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
             options.number("minPartitions") or 1,
             options.number("maxRecordsPerPartition"),
+            options.number("maxBytesPerTask") or TASK_BYTES_MAX,
             options.number("maxOffsetsPerTrigger"),
             options.number("minOffsetsPerTrigger") or 1,
             options.seconds("maxTriggerDelay", "15m"),

@@ -18,7 +18,7 @@ from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
 from gnomon.spark.columns import Range
 from gnomon.spark.offsets import BadOption
 from gnomon.spark.options import Bound, SourceOptions
-from gnomon.spark.splits import TASK_BYTES_MAX, cut, cut_by_bytes
+from gnomon.spark.splits import cut, cut_by_bytes
 from gnomon.spark.task import PlanPart, Task
 
 _NO_PARTS: Final[Mapping[TopicPartition, PlanPart]] = MappingProxyType({})
@@ -59,20 +59,18 @@ def tasks_of(
     options: SourceOptions,
     columns: Iterable[str],
     parts: Mapping[TopicPartition, PlanPart] = _NO_PARTS,
-    task_bytes_max: int = TASK_BYTES_MAX,
 ) -> list[Task]:
     """The tasks that read these ranges.
 
     Args:
         parts: the plans of partitions (`task.parts_of`), whose ranges are read from bookies. A task that
             reaches beyond its plan, and one without a plan, is read through brokers.
-        task_bytes_max: the most bytes of a task with a plan.
     """
     names = tuple(columns)
     whole: list[Range] = []
     for each in ranges:
         part = _part(parts, each)
-        whole += [each] if part is None else cut_by_bytes(each, part.segments, task_bytes_max)
+        whole += [each] if part is None else cut_by_bytes(each, part.segments, options.task_bytes_max)
     return [
         Task(
             options.addresses,

@@ -27,6 +27,7 @@ from gnomon.log.entry import Offset
 from gnomon.log.planned_bookies import PlannedBookies
 from gnomon.log.planned_entries import Lost, PlanOutdated
 from gnomon.log.planned_read import read_planned
+from gnomon.runtime.world import Unreachable
 from gnomon.spark.columns import ColumnDecoder, Range
 from gnomon.spark.planning import report_loss
 from gnomon.spark.row_count import RowCount
@@ -77,22 +78,27 @@ async def batches_of(
     """
     wanted, plan = task.range, task.plan
     lost = partial(_report_lost, wanted, task.fail_on_data_loss, warn)
-    start = wanted.start
+    start: int = wanted.start
+    outdated: PlanOutdated | None = None
     if plan is not None:
-        known = bookies.of(plan.cluster, plan.bookies)
-        reading = read_planned(known, _name(wanted), plan.segments, Offset(wanted.start), Offset(wanted.stop), lost)
+        known, stop = bookies.of(plan.cluster, plan.bookies), Offset(wanted.stop)
+        reading = read_planned(known, _name(wanted), plan.segments, Offset(start), stop, lost)
         try:
             async with aclosing(reading) as runs:
                 async for batches in runs:
                     yield batches
+            return
         except PlanOutdated as error:
             warn(f"{error}; the rest is read through brokers")
-            start = error.offset
-        else:
-            return
-    async with aclosing(_from_brokers(cluster, task, start, lost)) as parts:
-        async for part in parts:
-            yield part
+            outdated, start = error, error.offset
+    try:
+        async with aclosing(_from_brokers(cluster, task, start, lost)) as parts:
+            async for part in parts:
+                yield part
+    except (RequestRefused, Unreachable) as error:
+        if outdated is not None:
+            error.add_note(f"Brokers were asked because of this: {outdated}")
+        raise
 
 
 async def _from_brokers(

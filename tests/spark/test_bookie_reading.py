@@ -18,6 +18,7 @@ from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.client.kafka.errors import RequestRefused
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.log.planned_entries import UnreadableEntry
+from gnomon.runtime.world import Unreachable
 from gnomon.spark.columns import SCHEMA, ColumnDecoder, Range
 from gnomon.spark.planning import DataLost, tasks_of
 from gnomon.spark.row_count import WrongRowCount
@@ -54,7 +55,7 @@ class Planned:
         async with connect_ledgers(f"{METADATA}:{METADATA_PORT}", world=world) as ledgers:
             return parts_of("rolled", await plan_of(ledgers, "rolled"))[PLACE]
 
-    def tasks(self, start: int = 0, stop: int = ROWS, *, task_bytes_max: int = 1 << 20, **given: str) -> list[Task]:
+    def tasks(self, start: int = 0, stop: int = ROWS, **given: str) -> list[Task]:
         """The tasks of a range that are read from bookies."""
         return tasks_of(
             [Range("rolled", 0, start, stop)],
@@ -62,7 +63,6 @@ class Planned:
             self.client.options(**given),
             SCHEMA.names,
             {PLACE: self.part},
-            task_bytes_max,
         )
 
     async def rows(self, start: int = 0, stop: int = ROWS, **given: Any) -> list[dict[str, Any]]:
@@ -110,12 +110,13 @@ def test_tasks_of_a_plan_have_each_row_once_however_they_are_cut() -> None:  # 1
         planned.stop_brokers()
         size = sum(segment.size_bytes for segment in planned.part.segments)
         for part in (1, 2, 3, 7, 25):
-            tasks = planned.tasks(task_bytes_max=-(-size // part))
+            most = str(-(-size // part))
+            tasks = planned.tasks(maxBytesPerTask=most)
             assert len(tasks) == part
             assert part == 1 or all(
                 task.plan and len(task.plan.segments) < len(planned.part.segments) for task in tasks
             )
-            assert await planned.rows(task_bytes_max=-(-size // part)) == rows
+            assert await planned.rows(maxBytesPerTask=most) == rows
         assert len(planned.tasks(maxRecordsPerPartition="7")) == 9
         assert await planned.rows(maxRecordsPerPartition="7") == rows
         assert await planned.rows(minPartitions="60") == rows
@@ -204,6 +205,20 @@ def test_a_plan_whose_copies_have_moved_is_left_for_the_leader() -> None:  # 2
         start = segments[1].next_offset
         assert f"entry 0 of ledger {segments[2].ledger}, with offsets from {start} on" in warning
         assert warning.endswith("bookie 'bookie-9' is not known here: start it; the rest is read through brokers")
+
+    with_plan(work)
+
+
+def test_entries_that_neither_bookies_nor_brokers_have_are_an_error_that_names_them() -> None:  # 2
+    async def work(planned: Planned) -> None:
+        planned.stop_brokers()
+        for machine in planned.client.machines.ledgers.bookies.values():
+            machine.kill()
+        with pytest.raises(Unreachable, match="no broker answers") as caught:
+            await planned.rows(3)
+        (note,) = caught.value.__notes__
+        place = f"entry 0 of ledger {planned.part.segments[0].ledger}, with offsets from 3 on and below"
+        assert note.startswith(f"Brokers were asked because of this: partition 0 of topic 'rolled': {place}")
 
     with_plan(work)
 

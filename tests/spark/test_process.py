@@ -56,12 +56,15 @@ def planned(cluster: KafkaCluster) -> ReadPlan:
 
 def tasks(cluster: KafkaCluster, task_bytes_max: int) -> list[Task]:
     plan = planned(cluster)
-    options = SourceOptions.parse(
-        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "orders"}, streaming=False
-    )
+    given = {
+        "kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "subscribe": "orders",
+        "maxbytespertask": str(task_bytes_max),
+    }
+    options = SourceOptions.parse(given, streaming=False)
     ranges = [Range("orders", number, 0, found.high_watermark) for number, found in plan.partitions.items()]
     ids = {TopicPartition("orders", number): plan.topic_id for number in plan.partitions}
-    return tasks_of(ranges, ids, options, ["offset"], parts_of("orders", plan), task_bytes_max)
+    return tasks_of(ranges, ids, options, ["offset"], parts_of("orders", plan))
 
 
 async def at_rest(call: Callable[[], T]) -> T:
