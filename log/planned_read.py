@@ -46,7 +46,7 @@ async def read_planned(
         lost: is called with offsets of the range that were deleted; if it returns, reading goes on after them.
 
     Raises:
-        PlanOutdated: the bookies do not have an entry, or do not answer.
+        PlanOutdated: the bookies of an entry do not have it, or not all of them answer.
         UnreadableEntry: all copies of an entry are damaged, or its header contradicts the plan or the entry before it.
         ValueError: the segments do not reach up to `stop`.
         Exception: that of `lost`.
@@ -169,8 +169,10 @@ class _PlannedRead:
                 self._at = self._left[-1].first
 
     def _unreadable(self, segment: PlannedSegment, entry: EntryId, error: LedgerError) -> UnreadableEntry:
-        kind = UnreadableEntry if isinstance(error, DigestMismatch) else PlanOutdated
-        return self._entries.unreadable(segment, entry, error, kind)
+        """The error for an entry: no other plan helps if all of its bookies answer, and the last copy is damaged."""
+        answering = self._bookies.available().keys()
+        final = isinstance(error, DigestMismatch) and answering >= set(segment.record.fragment_of(entry).bookies)
+        return self._entries.unreadable(segment, entry, error, UnreadableEntry if final else PlanOutdated)
 
     async def find(self) -> None:
         """Moves to the entry with the first offset of the range.

@@ -163,6 +163,24 @@ def test_an_entry_that_is_not_where_the_plan_says_asks_for_a_new_plan(change: Ca
     with_log(work)
 
 
+def test_an_entry_is_not_given_up_while_a_bookie_with_a_sound_copy_may_be_elsewhere() -> None:
+    async def work(log: PlannedLog) -> None:
+        await written(log)
+        for entry in range(7):  # the bookie that is asked first differs
+            log.damage(0, entry, [SECOND])
+        await log.client.world.clock.sleep(0.1)
+        record = log.segments[0].record
+        for name in (BOOKIES[0], BOOKIES[2]):
+            record = records.replace_bookie(record, EntryId(0), name, BookieId(f"former-{name}"))
+        for entry in map(EntryId, range(7)):
+            end = Offset((entry + 1) * OFFSETS)
+            run = log.segments[0]._replace(record=record, first=entry, last=entry, next_offset=end)
+            with pytest.raises(PlanOutdated, match=f"entry {entry} of"):
+                await log.read(end - 1, end, [run])
+
+    with_log(work)
+
+
 def test_a_deleted_ledger_asks_for_a_new_plan() -> None:
     async def work(log: PlannedLog) -> None:
         await written(log)

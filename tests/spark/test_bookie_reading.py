@@ -15,6 +15,7 @@ from gnomon.bookie.node import FOLDER
 from gnomon.bookie.record import Fragment
 from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.removal import ENTRY_KEY
+from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.client.kafka.errors import RequestRefused
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.log.planned_entries import UnreadableEntry
@@ -120,6 +121,23 @@ def test_tasks_of_a_plan_have_each_row_once_however_they_are_cut() -> None:  # 1
         assert len(planned.tasks(maxRecordsPerPartition="7")) == 9
         assert await planned.rows(maxRecordsPerPartition="7") == rows
         assert await planned.rows(minPartitions="60") == rows
+
+    with_plan(work)
+
+
+def test_a_shadow_is_read_from_the_ledgers_of_its_source() -> None:  # 1
+    async def work(planned: Planned) -> None:
+        client = planned.client
+        await client.create("copy", -1, **{SHADOW_SOURCE: "rolled"})
+        await planned.wait(3)
+        ids = {TopicPartition("copy", 0): (await client.cluster.topic("copy")).id}
+        ranges, options = [Range("copy", 0, 7, ROWS)], client.options()
+        (through_brokers,) = tasks_of(ranges, ids, options, SCHEMA.names)
+        rows = await client.rows_of(through_brokers)
+        assert [(row["topic"], row["offset"]) for row in rows] == [("copy", offset) for offset in range(7, ROWS)]
+        planned.stop_brokers()
+        (task,) = tasks_of(ranges, ids, options, SCHEMA.names, {TopicPartition("copy", 0): planned.part})
+        assert await client.rows_of(task) == rows
 
     with_plan(work)
 
