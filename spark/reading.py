@@ -32,6 +32,7 @@ from gnomon.spark.columns import ColumnDecoder, Range
 from gnomon.spark.planning import report_loss
 from gnomon.spark.row_count import RowCount
 from gnomon.spark.task import Task
+from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 
 
@@ -106,20 +107,31 @@ async def _from_brokers(
 ) -> AsyncGenerator[Sequence[memoryview], None]:
     """The batches of the range from `start` on; raises as `read_batches` and `lost`."""
     place, stop = TopicPartition(task.range.topic, task.range.partition), task.range.stop
+    read = start
     while start < stop:
         try:
             async with aclosing(read_batches(cluster, place, task.topic_id, start, stop)) as parts:
                 async for part in parts:
-                    start = part.next_offset
+                    # The log may begin inside a batch, whose other records are still there.
+                    begin = min(start, parse_batch(part.batches[0]).base_offset)
+                    if begin > read:
+                        lost(Offset(read), Offset(begin))
+                    read = start = part.next_offset
                     yield part.batches
         except RequestRefused as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            earliest = await _earliest(cluster, place) if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else start
+            if earliest <= start:
                 raise
-            earliest = (await find_offsets(cluster, {place: EARLIEST}))[place]
-            if earliest is None or earliest <= start:
-                raise
-            lost(Offset(start), Offset(min(earliest, stop)))
             start = earliest
+    if read < stop:
+        lost(Offset(read), Offset(stop))
+
+
+async def _earliest(cluster: KafkaBrokers, place: TopicPartition) -> int:
+    """The start of a log; raises as `find_offsets`."""
+    found = (await find_offsets(cluster, {place: EARLIEST}))[place]
+    assert found is not None, "a log has a start"
+    return found
 
 
 def _report_lost(

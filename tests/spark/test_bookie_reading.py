@@ -190,10 +190,13 @@ def test_an_entry_without_a_sound_copy_is_an_error_that_names_it() -> None:
     with_plan(work)
 
 
+@pytest.mark.parametrize("begin", [25, 27])
 @pytest.mark.parametrize("from_bookies", [True, False])
-def test_offsets_that_were_deleted_are_an_error_or_a_warning(from_bookies: bool) -> None:  # 3
+def test_offsets_that_were_deleted_are_an_error_or_a_warning(from_bookies: bool, begin: int) -> None:  # 3
+    """A batch whose records are deleted in part is still there whole."""
+
     async def work(planned: Planned) -> None:
-        await planned.client.delete_before(0, 25, "rolled")
+        await planned.client.delete_before(0, begin, "rolled")
         await planned.wait(COLLECTED_SECONDS)
         if from_bookies:
             strict, lax = planned.tasks(3)[0], planned.tasks(3, failOnDataLoss="false")[0]
@@ -205,6 +208,8 @@ def test_offsets_that_were_deleted_are_an_error_or_a_warning(from_bookies: bool)
         planned.client.warnings.clear()
         assert [row["offset"] for row in await planned.client.rows_of(lax)] == list(range(25, ROWS))
         assert planned.client.warnings[-1] == loss
+        inside = planned.tasks(26, 30)[0]
+        assert len(await planned.client.rows_of(inside if from_bookies else inside._replace(plan=None))) == 4
         gone = planned.tasks(3, 20, failOnDataLoss="false")[0]
         assert await planned.client.rows_of(gone if from_bookies else gone._replace(plan=None)) == []
         assert planned.client.warnings[-1] == loss.replace("24", "19")
