@@ -63,8 +63,8 @@ def tasks_of(
     """The tasks that read these ranges.
 
     Args:
-        parts: the plans of partitions (`task.parts_of`), whose ranges are read from bookies. A task that
-            reaches beyond its plan, and one without a plan, is read through brokers.
+        parts: the plans of partitions (`task.parts_of`), whose ranges are read from bookies. A task with
+            other offsets than its plan, and one without a plan, is read through brokers.
     """
     names = tuple(columns)
     whole: list[Range] = []

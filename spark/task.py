@@ -33,12 +33,16 @@ class PlanPart(NamedTuple):
     cluster: str
     """The id of the cluster of the bookies."""
     bookies: tuple[PlannedBookie, ...]
+    start_offset: Offset
+    """The start of the log when the plan was made."""
     segments: tuple[PlannedSegment, ...]
     """Those of one partition, in the order of their offsets."""
 
     def of_range(self, wanted: Range) -> PlanPart | None:
-        """The part with the offsets of a range; None if the plan ends before it, or there are no bookies."""
-        if not self.bookies or not self.segments or self.segments[-1].next_offset < wanted.stop:
+        """The part with the offsets of a range; None if the plan does not have all of them, or there are no bookies."""
+        if not self.bookies or not self.segments:
+            return None
+        if wanted.start < self.start_offset or wanted.stop > self.segments[-1].next_offset:
             return None
         kept = [each for each in self.segments if each.next_offset > wanted.start and each.base_offset < wanted.stop]
         return self._replace(segments=tuple(kept))
@@ -60,7 +64,7 @@ class Task(NamedTuple):
 def parts_of(topic: str, plan: ReadPlan) -> dict[TopicPartition, PlanPart]:
     """The part of each partition of a plan."""
     return {
-        TopicPartition(topic, number): PlanPart(plan.cluster, plan.bookies, partition.segments)
+        TopicPartition(topic, number): PlanPart(plan.cluster, plan.bookies, partition.start_offset, partition.segments)
         for number, partition in plan.partitions.items()
     }
 
@@ -92,13 +96,14 @@ def decode_task(encoded: bytes) -> Task:
 
 def _plain(part: PlanPart) -> tuple[Any, ...]:
     segments = [(*each[:2], each.record.encode(), *each[3:]) for each in part.segments]
-    return part.cluster, part.bookies, segments
+    return *part[:-1], segments
 
 
-def _part(cluster: str, bookies: Sequence[Any], segments: Sequence[Any]) -> PlanPart:
+def _part(cluster: str, bookies: Sequence[Any], start_offset: int, segments: Sequence[Any]) -> PlanPart:
     return PlanPart(
         cluster,
         tuple(PlannedBookie(BookieId(name), *at) for name, *at in bookies),
+        Offset(start_offset),
         tuple(
             PlannedSegment(
                 Offset(base), LedgerId(ledger), decode_record(record), EntryId(first), EntryId(last), Offset(end), size

@@ -217,6 +217,19 @@ def test_offsets_that_were_deleted_are_an_error_or_a_warning(from_bookies: bool,
     with_plan(work)
 
 
+def test_a_range_that_begins_before_its_plan_is_read_through_brokers() -> None:  # 3
+    async def work(planned: Planned) -> None:
+        await planned.client.delete_before(0, 25, "rolled")
+        planned.part = await planned.plan()
+        first, *others = planned.tasks(3, maxRecordsPerPartition="30", failOnDataLoss="false")
+        assert (first.plan, None in [task.plan for task in others]) == (None, False)
+        rows = [row["offset"] for task in (first, *others) for row in await planned.client.rows_of(task)]
+        assert rows == list(range(25, ROWS))
+        assert "offsets 3 to 24 were deleted" in planned.client.warnings[-1]
+
+    with_plan(work)
+
+
 def test_a_plan_whose_copies_have_moved_is_left_for_the_leader() -> None:  # 2
     async def work(planned: Planned) -> None:
         segments = list(planned.part.segments)

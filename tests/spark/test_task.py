@@ -42,7 +42,9 @@ def task_of(part: PlanPart | None, topic: str = "orders", stop: int = 30) -> Tas
     )
 
 
-parts = st.none() | st.builds(PlanPart, st.text(), st.just(BOOKIES), st.lists(st.integers(1, 1 << 60)).map(segments_of))
+parts = st.none() | st.builds(
+    PlanPart, st.text(), st.just(BOOKIES), st.integers(0, 9), st.lists(st.integers(1, 1 << 60)).map(segments_of)
+)
 
 
 @given(st.builds(task_of, parts, st.text(), st.integers(0, 1 << 62)))
@@ -58,21 +60,22 @@ def test_data_of_another_version_is_refused(data: list[object]) -> None:  # 2
 
 
 def test_each_partition_of_a_plan_is_a_part() -> None:
-    partition = PlannedPartition(Offset(0), Offset(40), segments_of([20, 40]))
+    partition = PlannedPartition(Offset(3), Offset(40), segments_of([20, 40]))
     plan = ReadPlan(UUID(int=5), "cluster", {2: partition}, BOOKIES)
     assert parts_of("orders", plan) == {
-        TopicPartition("orders", 2): PlanPart("cluster", BOOKIES, segments_of([20, 40]))
+        TopicPartition("orders", 2): PlanPart("cluster", BOOKIES, Offset(3), segments_of([20, 40]))
     }
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "ledgers"), [(0, 60, [0, 1, 2]), (19, 21, [0, 1]), (20, 40, [1]), (59, 60, [2]), (0, 61, None)]
+    ("start", "stop", "ledgers"),
+    [(5, 60, [0, 1, 2]), (19, 21, [0, 1]), (20, 40, [1]), (59, 60, [2]), (5, 61, None), (4, 20, None), (5, 20, [0])],
 )
 def test_a_task_has_the_segments_of_its_range(start: int, stop: int, ledgers: list[int] | None) -> None:
-    found = PlanPart("cluster", BOOKIES, segments_of([20, 40, 60])).of_range(Range("orders", 0, start, stop))
+    found = PlanPart("cluster", BOOKIES, Offset(5), segments_of([20, 40, 60])).of_range(Range("orders", 0, start, stop))
     assert (None if found is None else [each.ledger for each in found.segments]) == ledgers
 
 
 def test_a_plan_without_bookies_or_segments_is_no_part_of_a_task() -> None:
-    for part in (PlanPart("cluster", (), segments_of([20])), PlanPart("cluster", BOOKIES, ())):
+    for part in (PlanPart("cluster", (), Offset(0), segments_of([20])), PlanPart("cluster", BOOKIES, Offset(0), ())):
         assert part.of_range(Range("orders", 0, 0, 10)) is None
