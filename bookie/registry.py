@@ -9,9 +9,8 @@ import trio
 
 from gnomon.bookie.bookie import Bookie
 from gnomon.bookie.ids import BookieId
-from gnomon.bookie.protocol import ERRORS, HEADS, service_of
 from gnomon.bookie.registration import BOOKIES, COOKIES, DISMISSED, DRAINING, BookieRegistration
-from gnomon.bookie.remote import EXPLICIT_LAC_SECONDS, RemoteBookie
+from gnomon.bookie.remote import EXPLICIT_LAC_SECONDS, RemoteBookie, bookie_client
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, RangeResult, Revision, WatchBatch
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import Follower
@@ -21,8 +20,6 @@ from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
 
 _BOTH: Final = "bookies"
-CALL_SECONDS: Final = 5.0
-"""If a call has no answer after this time, its bookie counts as failed for the ledger of the call."""
 
 
 class RegisteredBookies:
@@ -214,16 +211,7 @@ class RegisteredBookies:
     def _connect(self, name: BookieId, bookie: RemoteBookie, at: BookieRegistration) -> None:
         if name in self._scopes:
             self._scopes.pop(name).cancel()
-        client = RpcClient(
-            self._world,
-            at.host,
-            at.port,
-            service_of(name, at.disk),
-            ERRORS,
-            call_seconds=CALL_SECONDS,
-            cluster=self._cluster,
-            heads=HEADS,
-        )
+        client = bookie_client(self._world, name, at.host, at.port, at.disk, self._cluster)
         bookie.client = client
         scope = self._scopes[name] = trio.CancelScope()
         self._nursery.start_soon(self._run_client, client, scope)

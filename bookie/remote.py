@@ -23,16 +23,18 @@ from gnomon.bookie.bookie import Added, Bounds, Confirmed, Copies, FenceResult, 
 from gnomon.bookie.entry import StoredEntry, decode_entry
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.explicit_lacs import ExplicitLacs, LacRequest
-from gnomon.bookie.ids import EntryId, LedgerId, SessionId
-from gnomon.bookie.protocol import ADDS_MAX
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
+from gnomon.bookie.protocol import ADDS_MAX, ERRORS, HEADS, service_of
 from gnomon.metadata.client import Revision
 from gnomon.runtime.backoff import Backoff
 from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.rpc.errors import NotSent
 from gnomon.runtime.timers import Timer, Timers
-from gnomon.runtime.world import Clock, WorldError
+from gnomon.runtime.world import Clock, World, WorldError
 
+CALL_SECONDS: Final = 5.0
+"""If a call has no answer after this time, its bookie counts as failed for the ledger of the call."""
 EXPLICIT_LAC_SECONDS: Final = 0.01
 """Delay before an explicit LAC is sent when no further add carries it; also the shortest interval."""
 SURE: Final = Backoff(0.5, 30.0)
@@ -45,6 +47,17 @@ GATHERED_BYTES_MAX: Final = 4096
 
 _Add: TypeAlias = tuple[LedgerId, EntryId, SessionId, EntryId, bytes, Added]
 """An add that waits for the end of the turn: the arguments of `RemoteBookie.add`."""
+
+
+def bookie_client(world: World, name: BookieId, host: str, port: int, disk: Revision, cluster: str | None) -> RpcClient:
+    """A client for one disk of a bookie's name at one address; `RpcClient.run` connects it.
+
+    Args:
+        cluster: the id of the cluster that the bookie belongs to.
+    """
+    return RpcClient(
+        world, host, port, service_of(name, disk), ERRORS, call_seconds=CALL_SECONDS, cluster=cluster, heads=HEADS
+    )
 
 
 class RemoteBookie:

@@ -17,6 +17,7 @@ from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
 from gnomon.spark.columns import BATCH_BYTES_MAX
 from gnomon.spark.given_options import GivenOptions
 from gnomon.spark.offsets import BadOption, parse_assignment, parse_offsets
+from gnomon.spark.splits import TASK_BYTES_MAX
 
 _NO_PLACES: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
 _KNOWN: Final = (
@@ -34,6 +35,7 @@ _KNOWN: Final = (
     "endingOffsetsByTimestamp",
     "minPartitions",
     "maxRecordsPerPartition",
+    "maxBytesPerTask",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -75,6 +77,8 @@ class SourceOptions:
     """Whether a start behind all records is the end of the log (`startingOffsetsByTimestampStrategy`)."""
     tasks_min: int
     task_records_max: int | None
+    task_bytes_max: int
+    """Of a task that reads bookies (`maxBytesPerTask`): a plan has the bytes of its entries."""
     batch_offsets_max: int | None
     """Offsets that a batch of a stream has at most (`maxOffsetsPerTrigger`)."""
     batch_offsets_min: int
@@ -113,6 +117,7 @@ class SourceOptions:
             options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
             options.number("minPartitions") or 1,
             options.number("maxRecordsPerPartition"),
+            options.number("maxBytesPerTask") or TASK_BYTES_MAX,
             options.number("maxOffsetsPerTrigger"),
             options.number("minOffsetsPerTrigger") or 1,
             options.seconds("maxTriggerDelay", "15m"),

@@ -8,34 +8,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
-from gnomon.client.addresses import Address
 from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.offsets import find_offsets
 from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
 from gnomon.spark.columns import Range
 from gnomon.spark.offsets import BadOption
 from gnomon.spark.options import Bound, SourceOptions
-from gnomon.spark.splits import cut
+from gnomon.spark.splits import cut, cut_by_bytes
+from gnomon.spark.task import PlanPart, Task
 
-TASK_VERSION: Final = 1
+_NO_PARTS: Final[Mapping[TopicPartition, PlanPart]] = MappingProxyType({})
 
 
 class DataLost(Exception):
     """Records that were to be read are not in the log any more; the text names the offsets."""
-
-
-class Task(NamedTuple):
-    """One task's part of a read, as it is sent to a worker."""
-
-    version: int
-    addresses: tuple[Address, ...]
-    topic_id: UUID
-    range: Range
-    columns: tuple[str, ...]
-    batch_bytes_max: int
 
 
 async def plan(
@@ -64,14 +54,40 @@ async def plan(
 
 
 def tasks_of(
-    ranges: Sequence[Range], ids: Mapping[TopicPartition, UUID], options: SourceOptions, columns: Iterable[str]
+    ranges: Sequence[Range],
+    ids: Mapping[TopicPartition, UUID],
+    options: SourceOptions,
+    columns: Iterable[str],
+    parts: Mapping[TopicPartition, PlanPart] = _NO_PARTS,
 ) -> list[Task]:
-    """The tasks that read these ranges."""
+    """The tasks that read these ranges.
+
+    Args:
+        parts: the plans of partitions (`task.parts_of`), whose ranges are read from bookies. A task with
+            other offsets than its plan, and one without a plan, is read through brokers.
+    """
     names = tuple(columns)
+    whole: list[Range] = []
+    for each in ranges:
+        part = _part(parts, each)
+        whole += [each] if part is None else cut_by_bytes(each, part.segments, options.task_bytes_max)
     return [
-        Task(TASK_VERSION, options.addresses, ids[TopicPartition(*each[:2])], each, names, options.batch_bytes_max)
-        for each in cut(ranges, options.tasks_min, options.task_records_max)
+        Task(
+            options.addresses,
+            ids[TopicPartition(*each[:2])],
+            each,
+            names,
+            options.batch_bytes_max,
+            options.fail_on_data_loss,
+            _part(parts, each),
+        )
+        for each in cut(whole, options.tasks_min, options.task_records_max)
     ]
+
+
+def _part(parts: Mapping[TopicPartition, PlanPart], wanted: Range) -> PlanPart | None:
+    part = parts.get(TopicPartition(*wanted[:2]))
+    return None if part is None else part.of_range(wanted)
 
 
 def kept(wanted: Range, earliest: int, latest: int, options: SourceOptions, warn: Callable[[str], None]) -> Range:
@@ -81,15 +97,15 @@ def kept(wanted: Range, earliest: int, latest: int, options: SourceOptions, warn
         report_loss(
             f"partition {wanted.partition} of topic {wanted.topic!r}: the read is of offsets {wanted.start} to"
             f" {wanted.stop}, the log has {earliest} to {latest}",
-            options,
+            options.fail_on_data_loss,
             warn,
         )
     return wanted._replace(start=start, stop=stop)
 
 
-def report_loss(loss: str, options: SourceOptions, warn: Callable[[str], None]) -> None:
+def report_loss(loss: str, fail_on_data_loss: bool, warn: Callable[[str], None]) -> None:
     """Raises DataLost, or warns (invariant 2)."""
-    if options.fail_on_data_loss:
+    if fail_on_data_loss:
         raise DataLost(f"{loss}; failOnDataLoss=false reads the offsets that are left")
     warn(loss)
 

@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from gnomon.client.addresses import Address
 from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.log.planned_bookies import PlannedBookies, planned_bookies
 from gnomon.runtime.trio_thread import TrioThread, in_trio_thread
 from gnomon.runtime.trio_world import open_trio_world
 
 T = TypeVar("T")
 
 _open = ExitStack()
-_clusters: dict[tuple[int, tuple[Address, ...]], tuple[KafkaBrokers, TrioThread]] = {}
+_clusters: dict[tuple[int, tuple[Address, ...]], tuple[Connections, TrioThread]] = {}
 
 
-def cluster_of(addresses: Sequence[Address]) -> tuple[KafkaBrokers, TrioThread]:
+class Connections(NamedTuple):
+    """The connections of a process to one cluster; each is made when it is first used."""
+
+    brokers: KafkaBrokers
+    bookies: PlannedBookies
+
+
+def cluster_of(addresses: Sequence[Address]) -> tuple[Connections, TrioThread]:
     """The connections to a cluster, and the thread that they are used in.
 
     A process that was forked makes its own: neither the sockets nor the thread of its parent are of use to it.
@@ -45,9 +53,13 @@ def each(thread: TrioThread, items: AsyncGenerator[T, None]) -> Generator[T, Non
 
 
 @asynccontextmanager
-async def _connected(addresses: Sequence[Address]) -> AsyncIterator[KafkaBrokers]:
-    async with open_trio_world() as world, KafkaBrokers(world, addresses, "gnomon-spark") as cluster:
-        yield cluster
+async def _connected(addresses: Sequence[Address]) -> AsyncIterator[Connections]:
+    async with (
+        open_trio_world() as world,
+        KafkaBrokers(world, addresses, "gnomon-spark") as brokers,
+        planned_bookies(world) as bookies,
+    ):
+        yield Connections(brokers, bookies)
 
 
 def _ended() -> Exception:

@@ -51,7 +51,7 @@ class GnomonWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Has the rows written; raises as `SinkDriver.commit`."""
-        cluster, thread = cluster_of(self._options.addresses)
+        (cluster, _), thread = cluster_of(self._options.addresses)
         tasks = tasks_of(messages)
         if tasks:
             thread.call(commit, cluster, self._options, self._writer, self._writer, self._options.version or 0, tasks)
@@ -61,7 +61,7 @@ class GnomonWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Removes the topic of a writer that nobody will use again, unless something is decided there."""
         if not self._repeatable and tasks_of(messages):
-            cluster, thread = cluster_of(self._options.addresses)
+            (cluster, _), thread = cluster_of(self._options.addresses)
             thread.call(remove_undecided, cluster, self._options, self._writer)
 
 
@@ -81,7 +81,7 @@ class GnomonStreamWriter(DataSourceStreamArrowWriter):
         """Has the rows written; raises as `SinkDriver.commit`."""
         tasks = tasks_of(messages)
         if tasks:
-            cluster, thread = cluster_of(self._options.addresses)
+            (cluster, _), thread = cluster_of(self._options.addresses)
             thread.call(commit, cluster, self._options, tasks[0].writer, tasks[0].query, batchId, tasks)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -90,7 +90,7 @@ class GnomonStreamWriter(DataSourceStreamArrowWriter):
 
 def staged(options: SinkOptions, writer: str, query: str, rows: Iterator[Any]) -> TaskMessage:
     """Stages the rows of a task attempt; raises as `TaskStaging.add`."""
-    cluster, thread = cluster_of(options.addresses)
+    (cluster, _), thread = cluster_of(options.addresses)
     task = task_context().partitionId()
     encoder = RowEncoder(options.topic, task, batch_bytes=options.batch_bytes, compression=options.compression)
     topic = thread.call(WriterTopic.open, cluster, writer, options.staging_partitions)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -29,11 +30,12 @@ from pyspark.sql.types import StructType
 from gnomon.spark.columns import SCHEMA
 from gnomon.spark.offsets import BadOption, Nested, flat, nested
 from gnomon.spark.options import SourceOptions
-from gnomon.spark.planning import Task, plan
+from gnomon.spark.planning import plan
 from gnomon.spark.process import cluster_of, each
-from gnomon.spark.reading import read
+from gnomon.spark.reading import batches_of, decoded
 from gnomon.spark.sink import GnomonStreamWriter, GnomonWriter
 from gnomon.spark.streaming import StreamPlan
+from gnomon.spark.task import Task, decode_task, encode_task
 from gnomon.spark.writing.row_encoder import check_columns
 from gnomon.spark.writing.sink_options import SinkOptions
 
@@ -77,7 +79,7 @@ class TaskPartition(InputPartition):
 
     def __init__(self, task: Task) -> None:
         super().__init__(task.range)
-        self.task = task
+        self.task = encode_task(task)
 
 
 class GnomonReader(DataSourceReader):
@@ -93,10 +95,10 @@ class GnomonReader(DataSourceReader):
             BadOption, DataLost, RequestRefused, Unreachable: as `plan`.
         """
         cluster, thread = cluster_of(self._options.addresses)
-        return list(map(TaskPartition, thread.call(plan, cluster, self._options, self._columns, _log.warning)))
+        return list(map(TaskPartition, thread.call(plan, cluster.brokers, self._options, self._columns, _log.warning)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a task, on a worker; raises as `reading.read`."""
+        """The rows of a task, on a worker; raises as `rows_of`."""
         return rows_of(partition)
 
 
@@ -108,8 +110,8 @@ class GnomonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
-        self._cluster, self._thread = cluster_of(options.addresses)
-        self._plan = StreamPlan(self._cluster, options, columns, time.monotonic, _log.warning)
+        cluster, self._thread = cluster_of(options.addresses)
+        self._plan = StreamPlan(cluster.brokers, options, columns, time.monotonic, _log.warning)
 
     def initialOffset(self) -> Nested:
         """Where a new query starts."""
@@ -138,7 +140,7 @@ class GnomonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(map(TaskPartition, self._thread.call(self._plan.tasks, flat(start), flat(end))))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a task, on a worker; raises as `reading.read`."""
+        """The rows of a task, on a worker; raises as `rows_of`."""
         return rows_of(partition)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -154,14 +156,15 @@ class _WorkerReader(DataSourceStreamReader):
 
 
 def rows_of(partition: InputPartition) -> Iterator[Any]:
-    """The rows of a task; raises as `reading.read`.
+    """The rows of a task; raises as `decoded` and `batches_of`, and OtherVersion as `decode_task`.
 
     For a plan without tasks Spark runs one task of its own, which has no rows.
     """
-    if not isinstance(partition, TaskPartition):
-        return iter(())
-    cluster, thread = cluster_of(partition.task.addresses)
-    return each(thread, read(cluster, partition.task))
+    if isinstance(partition, TaskPartition):
+        task = decode_task(partition.task)
+        (brokers, bookies), thread = cluster_of(task.addresses)
+        with closing(each(thread, batches_of(brokers, bookies, task, _log.warning))) as parts:
+            yield from decoded(task, parts)
 
 
 def sink_options(given: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> SinkOptions:

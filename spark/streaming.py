@@ -20,7 +20,8 @@ from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.columns import Range
 from gnomon.spark.offsets import Offsets, admitted, backlog
 from gnomon.spark.options import SourceOptions
-from gnomon.spark.planning import Task, bounds_of, kept, partitions_of, report_loss, resolved, tasks_of
+from gnomon.spark.planning import bounds_of, kept, partitions_of, report_loss, resolved, tasks_of
+from gnomon.spark.task import Task
 
 
 class StreamPlan:
@@ -129,4 +130,8 @@ class StreamPlan:
         return self._now() - last >= self._options.batch_delay_seconds
 
     def _lost(self, place: TopicPartition, reason: str) -> None:
-        report_loss(f"partition {place.partition} of topic {place.topic!r}: {reason}", self._options, self._warn)
+        report_loss(
+            f"partition {place.partition} of topic {place.topic!r}: {reason}",
+            self._options.fail_on_data_loss,
+            self._warn,
+        )

@@ -7,10 +7,12 @@ from contextlib import aclosing
 from typing import Any
 
 from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.log.planned_bookies import PlannedBookies, planned_bookies
 from gnomon.spark.columns import SCHEMA
 from gnomon.spark.options import SourceOptions
-from gnomon.spark.planning import Task, plan
-from gnomon.spark.reading import read
+from gnomon.spark.planning import plan
+from gnomon.spark.reading import batches_of, decoded
+from gnomon.spark.task import Task, decode_task, encode_task
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.wire_client import WireCluster
@@ -22,6 +24,7 @@ from gnomon.wire.kafka.messages.produce import (
 )
 from gnomon.wire.kafka.messages.topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
@@ -46,8 +49,8 @@ EVERYTHING = [(0, offset) for offset in range(30)] + [(1, offset) for offset in 
 class SparkClient:
     """Reads of a cluster with the topics of SIZES."""
 
-    def __init__(self, cluster: KafkaBrokers) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: KafkaBrokers, bookies: PlannedBookies, machines: BrokerCluster) -> None:
+        self.cluster, self.bookies, self.machines = cluster, bookies, machines
         self.warnings: list[str] = []
 
     def options(self, *, streaming: bool = False, **given: str) -> SourceOptions:
@@ -66,22 +69,22 @@ class SparkClient:
         return found
 
     async def rows_of(self, task: Task) -> list[dict[str, Any]]:
-        found = []
-        async with aclosing(read(self.cluster, task)) as parts:
-            async for part in parts:
-                found += part.to_pylist()
-        return found
+        sent = decode_task(encode_task(task))
+        async with aclosing(batches_of(self.cluster, self.bookies, sent, self.warnings.append)) as parts:
+            batches = [part async for part in parts]
+        return [row for rows in decoded(sent, batches) for row in rows.to_pylist()]
 
     async def places(self, **given: str) -> list[tuple[int, int]]:
         return [(row["partition"], row["offset"]) for row in await self.rows(**given)]
 
-    async def delete_before(self, partition: int, offset: int) -> None:
+    async def delete_before(self, partition: int, offset: int, topic: str = "orders") -> None:
         cut = [DeleteRecordsPartition(partition_index=partition, offset=offset)]
-        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="orders", partitions=cut)], timeout_ms=9_000)
-        await (await self.cluster.leader("orders", partition)).request(request, 2, DeleteRecordsResponse)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=cut)], timeout_ms=9_000)
+        await (await self.cluster.leader(topic, partition)).request(request, 2, DeleteRecordsResponse)
 
-    async def create(self, topic: str, partitions: int) -> None:
-        created = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)
+    async def create(self, topic: str, partitions: int, **configs: str) -> None:
+        given = [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()]
+        created = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1, configs=given)
         broker = await self.cluster.any_broker()
         await broker.request(CreateTopicsRequest(topics=[created]), 7, CreateTopicsResponse)
         self.cluster.forget(topic)
@@ -120,8 +123,11 @@ def with_topics(work: Callable[[SparkClient], Awaitable[None]], kafka: Mapping[s
         await brokers.start()
 
         async def client(wire: WireCluster) -> None:
-            async with KafkaBrokers(wire.world, brokers.bootstrap, patience_seconds=20) as cluster:
-                reader = SparkClient(cluster)
+            async with (
+                KafkaBrokers(wire.world, brokers.bootstrap, patience_seconds=20) as cluster,
+                planned_bookies(wire.world) as bookies,
+            ):
+                reader = SparkClient(cluster, bookies, brokers)
                 await reader.fill()
                 await work(reader)
 

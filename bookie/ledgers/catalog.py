@@ -35,9 +35,11 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers.addresses import live_addresses
 from gnomon.bookie.ledgers.claim import Recovered, recover
+from gnomon.bookie.ledgers.copies import RUN_BYTES_MAX, next_run_bytes, read_run
 from gnomon.bookie.ledgers.entry_cache import CachedView, EntryCache, EntryView, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.ledgers.held_record import pass_promise, replace_record
 from gnomon.bookie.ledgers.ledger import Ledger
+from gnomon.bookie.ledgers.listed_bookies import ListedBookie, ListedBookies
 from gnomon.bookie.ledgers.local_view import LocalView, LocalViews, is_local
 from gnomon.bookie.missing_report import MISSING, missing_report
 from gnomon.bookie.placement import ensemble_for
@@ -56,6 +58,7 @@ from gnomon.runtime.world import WorldError
 
 __all__ = [
     "MISSING",
+    "RUN_BYTES_MAX",
     "Bookies",
     "CachedView",
     "DigestType",
@@ -64,6 +67,8 @@ __all__ = [
     "EntryView",
     "Ledger",
     "LedgerId",
+    "ListedBookie",
+    "ListedBookies",
     "LocalView",
     "LocalViews",
     "NotInMemory",
@@ -81,8 +86,10 @@ __all__ = [
     "is_local",
     "list_ledgers",
     "live_addresses",
+    "next_run_bytes",
     "open_ledger",
     "read_from_memory",
+    "read_run",
     "take_back_ledger",
 ]
 

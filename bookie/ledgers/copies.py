@@ -29,6 +29,10 @@ SPECULATIVE_SECONDS = 0.2
 BATCH_BYTES_MAX = 1 << 20
 """The most bytes of entries copied with one call, except for a single larger entry."""
 
+RUN_BYTES_MAX = 1 << 20
+RUN_BYTES_MIN = 1 << 14
+"""The bounds of `next_run_bytes`."""
+
 TAIL_ENTRIES = 16
 """Entries of a tail that are requested at the same time."""
 
@@ -134,6 +138,15 @@ async def read_run(
     while (stored := found.get(EntryId(first + len(run)))) is not None:
         run.append(stored)
     return run or [await read_entry(bookies, ledger, record, first)]
+
+
+def next_run_bytes(bytes_max: int, seconds: float) -> int:
+    """The bytes to request of the next run, after a run of `bytes_max` took `seconds`.
+
+    Over a slow link less is requested at once, because late answers are discarded.
+    """
+    slow = seconds >= SPECULATIVE_SECONDS
+    return max(bytes_max // 4, RUN_BYTES_MIN) if slow else min(2 * bytes_max, RUN_BYTES_MAX)
 
 
 async def ask_range(

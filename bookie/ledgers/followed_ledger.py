@@ -24,15 +24,18 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.ids import ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, BookieId, EntryId
 from gnomon.bookie.ledgers.appender import Appender
-from gnomon.bookie.ledgers.copies import SPECULATIVE_SECONDS, read_durable_tail, read_entry, read_run
+from gnomon.bookie.ledgers.copies import (
+    RUN_BYTES_MAX,
+    next_run_bytes,
+    read_durable_tail,
+    read_entry,
+    read_run,
+)
 from gnomon.bookie.ledgers.held_record import HeldRecord
 from gnomon.bookie.ledgers.lac import ask_confirmed, ask_stored, wait_for_news
 from gnomon.bookie.ledgers.local_view import LocalView
 from gnomon.bookie.record import DigestType, LedgerRecord, decode_record
 from gnomon.metadata.client import KeyValue, Metadata, MetadataError
-
-READ_BYTES_MAX = 1 << 20
-READ_BYTES_MIN = 1 << 14
 
 
 def check_entry(what: str, entry: object, lowest: EntryId = FIRST_ENTRY) -> None:
@@ -95,7 +98,7 @@ class FollowedLedger(HeldRecord):
             raise EntryNotConfirmed(self.id, last, self.last_add_confirmed)
         if first < self.record.start_entry:
             raise EntryShrunk(self.id, first, self.record.start_entry)
-        record, bytes_max, clock = self.record, READ_BYTES_MAX, self._bookies.clock
+        record, bytes_max, clock = self.record, RUN_BYTES_MAX, self._bookies.clock
         payloads: list[bytes] = []
         while (entry := EntryId(first + len(payloads))) <= last:
             started = clock.monotonic()
@@ -104,9 +107,7 @@ class FollowedLedger(HeldRecord):
             except LedgerError as error:
                 record = await self.newer_record(record, error)
                 continue
-            # Over a slow link less is requested at once, because late answers are discarded.
-            slow = clock.monotonic() - started >= SPECULATIVE_SECONDS
-            bytes_max = max(bytes_max // 4, READ_BYTES_MIN) if slow else min(2 * bytes_max, READ_BYTES_MAX)
+            bytes_max = next_run_bytes(bytes_max, clock.monotonic() - started)
             payloads += [self._opened(EntryId(at), stored.payload) for at, stored in enumerate(run, entry)]
         return payloads
 

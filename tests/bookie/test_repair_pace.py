@@ -15,7 +15,7 @@ from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers import claim as claims
 from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.bookie.missing_report import missing_report
-from gnomon.bookie.registry import CALL_SECONDS
+from gnomon.bookie.remote import CALL_SECONDS
 from gnomon.bookie.repair.auditor import AuditSettings
 from gnomon.bookie.repair.repair import LISTED_ENTRY_BYTES
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster

@@ -24,7 +24,7 @@ def test_the_defaults_are_those_of_the_connector() -> None:
     assert (batch.topics, batch.pattern, batch.assigned) == (("orders",), None, None)
     assert (batch.starting.default, batch.ending.default, stream.starting.default) == (EARLIEST, LATEST, LATEST)
     assert (batch.fail_on_data_loss, batch.include_headers, batch.late_start_is_latest) == (True, False, False)
-    assert (batch.tasks_min, batch.task_records_max) == (1, None)
+    assert (batch.tasks_min, batch.task_records_max, batch.task_bytes_max) == (1, None, 256 << 20)
 
 
 def test_several_topics_are_separated_by_commas() -> None:

@@ -10,7 +10,6 @@ from spark_client import EVERYTHING, START_MS, SparkClient, with_topics
 from gnomon.client.kafka.brokers import UnknownTopic
 from gnomon.spark.offsets import BadOption
 from gnomon.spark.planning import DataLost
-from gnomon.spark.reading import OtherVersion
 
 
 def test_a_topic_is_read_whole_with_all_columns() -> None:
@@ -113,14 +112,5 @@ def test_lost_records_are_an_error_or_a_warning() -> None:
         (warning,) = client.warnings
         assert "the read is of offsets 3 to 30, the log has 12 to 30" in warning
         assert await client.places() == [place for place in EVERYTHING if place >= (0, 12)]
-
-    with_topics(work)
-
-
-def test_a_worker_refuses_the_task_of_another_version() -> None:
-    async def work(client: SparkClient) -> None:
-        task = (await client.tasks())[0]
-        with pytest.raises(OtherVersion, match="the driver plans tasks of version 2, this worker knows 1"):
-            await client.rows_of(task._replace(version=2))
 
     with_topics(work)
