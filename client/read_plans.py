@@ -24,8 +24,8 @@ from gnomon.client.errors import BrokerFailed, InvalidCall, NoSuchTopic
 from gnomon.client.leaders import Leaders
 from gnomon.client.protocol import PLANNED_PARTITIONS_MAX
 from gnomon.log.entry import Offset
-from gnomon.log.read_hold import SECONDS
-from gnomon.log.read_plan import InvalidPlan, PlannedBookie, PlannedPartition, ReadPlan, decode_plan
+from gnomon.log.plans.read_hold import SECONDS
+from gnomon.log.plans.read_plan import InvalidPlan, PlannedBookie, PlannedPartition, ReadPlan, decode_plan
 
 END: Final = 2**62 - 1
 """The end of a range that ends where the log does."""

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from gnomon.client.addresses import Address
 from gnomon.client.kafka.brokers import KafkaBrokers
-from gnomon.log.planned_bookies import PlannedBookies, planned_bookies
+from gnomon.log.plans.planned_bookies import PlannedBookies, planned_bookies
 from gnomon.runtime.trio_thread import TrioThread, in_trio_thread
 from gnomon.runtime.trio_world import open_trio_world
 

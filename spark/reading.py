@@ -24,9 +24,9 @@ from gnomon.client.kafka.fetching import read_batches
 from gnomon.client.kafka.offsets import find_offsets
 from gnomon.client.kafka.topic_partition import EARLIEST, TopicPartition
 from gnomon.log.entry import Offset
-from gnomon.log.planned_bookies import PlannedBookies
-from gnomon.log.planned_entries import Lost, PlanOutdated
-from gnomon.log.planned_read import read_planned
+from gnomon.log.plans.planned_bookies import PlannedBookies
+from gnomon.log.plans.planned_entries import Lost, PlanOutdated
+from gnomon.log.plans.planned_read import read_planned
 from gnomon.runtime.world import Unreachable
 from gnomon.spark.columns import ColumnDecoder, Range
 from gnomon.spark.planning import report_loss

@@ -8,7 +8,7 @@
 
 A plan has offsets only of the ends of its runs, so cuts inside a run are estimates. They are cuts between offsets all
 the same, and a record belongs to the task whose range has its offset: no estimate loses or doubles one. The task finds
-its first entry by a search (`log/planned_read.py`). A batch that a cut goes through is read by both tasks.
+its first entry by a search (`log/plans/planned_read.py`). A batch that a cut goes through is read by both tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from gnomon.log.read_plan import PlannedSegment
+from gnomon.log.plans.read_plan import PlannedSegment
 from gnomon.spark.columns import Range
 
 TASK_BYTES_MAX: Final = 256 << 20

@@ -17,7 +17,7 @@ from gnomon.bookie.record import decode_record
 from gnomon.client.addresses import Address
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.log.entry import Offset
-from gnomon.log.read_plan import PlannedBookie, PlannedSegment, ReadPlan
+from gnomon.log.plans.read_plan import PlannedBookie, PlannedSegment, ReadPlan
 from gnomon.spark.columns import Range
 
 TASK_VERSION: Final = 2

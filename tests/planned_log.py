@@ -16,9 +16,9 @@ from gnomon.bookie.node import FOLDER
 from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.log.entry import NO_ABORT, EntryKind, Offset, pack_header
-from gnomon.log.planned_bookies import planned_bookies
-from gnomon.log.planned_read import read_planned
-from gnomon.log.read_plan import PlannedSegment
+from gnomon.log.plans.planned_bookies import planned_bookies
+from gnomon.log.plans.planned_read import read_planned
+from gnomon.log.plans.read_plan import PlannedSegment
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster

@@ -13,7 +13,7 @@ from gnomon.bookie.registration import BOOKIES, BookieRegistration
 from gnomon.log.chain_image import ChainImage, ChainSegment
 from gnomon.log.chains import ledgers_prefix
 from gnomon.log.entry import EntryHeader, Offset, unpack_header
-from gnomon.log.read_plan import PlannedBookie, PlannedPartition, PlannedSegment, ReadPlan
+from gnomon.log.plans.read_plan import PlannedBookie, PlannedPartition, PlannedSegment, ReadPlan
 from gnomon.log.topic import Topic, topic_key
 from gnomon.metadata.client import Metadata
 from gnomon.metadata.cluster_id import CLUSTER_KEY

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from gnomon.client.kafka.brokers import KafkaBrokers
-from gnomon.log.planned_bookies import PlannedBookies, planned_bookies
+from gnomon.log.plans.planned_bookies import PlannedBookies, planned_bookies
 from gnomon.spark.columns import SCHEMA
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.planning import plan

@@ -16,7 +16,7 @@ from gnomon.client.protocol import (
     TEXT_CHARACTERS_MAX,
 )
 from gnomon.log.entry import Offset
-from gnomon.log.read_hold import NAME_CHARACTERS_MAX, SECONDS_MAX, is_hold_name
+from gnomon.log.plans.read_hold import NAME_CHARACTERS_MAX, SECONDS_MAX, is_hold_name
 
 CLIENT_CHARACTERS_MAX: Final = 100
 

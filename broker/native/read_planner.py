@@ -29,8 +29,8 @@ from gnomon.client.errors import NoSuchTopic, Unavailable
 from gnomon.client.protocol import PLANNED_SEGMENTS_MAX
 from gnomon.log.entry import Offset
 from gnomon.log.log_reader import LogBounds
-from gnomon.log.planned_range import PlannedRange
-from gnomon.log.read_plan import PlannedBookie, PlannedSegment, encode_segment, plain_plan
+from gnomon.log.plans.planned_range import PlannedRange
+from gnomon.log.plans.read_plan import PlannedBookie, PlannedSegment, encode_segment, plain_plan
 from gnomon.log.segment import Segment
 from gnomon.log.topic import Topic
 from gnomon.metadata.client import GETS_MAX, KeyValue, read_many
@@ -78,7 +78,7 @@ class ReadPlanner:
         self._clock = clock
 
     async def plan(self, name: str, ranges: Ranges, hold: WantedHold | None) -> list[Any]:
-        """The plan of ranges of partitions that this broker leads, as plain data (`log.read_plan`).
+        """The plan of ranges of partitions that this broker leads, as plain data (`log.plans.read_plan`).
 
         Args:
             hold: is taken at the beginning of each range before the plan is made; None for no hold.

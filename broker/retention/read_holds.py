@@ -21,7 +21,7 @@ from gnomon.bookie.record import ledger_key
 from gnomon.broker.storage import Storage
 from gnomon.client.errors import InvalidCall, Unavailable
 from gnomon.log.entry import Offset
-from gnomon.log.read_hold import HOLDS_MAX, READS, HoldPlace, ReadHold, reads_prefix
+from gnomon.log.plans.read_hold import HOLDS_MAX, READS, HoldPlace, ReadHold, reads_prefix
 from gnomon.log.segment import Segment
 from gnomon.log.subscription_keys import hold_key
 from gnomon.log.topic import Topic, topic_key

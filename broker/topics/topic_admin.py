@@ -20,7 +20,7 @@ from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.chains import ledgers_prefix
 from gnomon.log.cut import cut_key
-from gnomon.log.read_hold import reads_prefix
+from gnomon.log.plans.read_hold import reads_prefix
 from gnomon.log.subscription_keys import deletion_of_subscriptions
 from gnomon.log.topic import OFFSETS_TOPIC, Topic, deleted_key, shadows_key, topic_key
 from gnomon.metadata.client import Delete, DeletePrefix, Operation, Put

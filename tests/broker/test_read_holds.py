@@ -17,7 +17,7 @@ from gnomon.client.client import NativeClient, connect
 from gnomon.client.errors import InvalidCall, Unavailable
 from gnomon.client.read_plans import END, PartitionHolds
 from gnomon.log.entry import Offset
-from gnomon.log.read_hold import HoldPlace, ReadHold, reads_prefix
+from gnomon.log.plans.read_hold import HoldPlace, ReadHold, reads_prefix
 from gnomon.log.subscription_keys import hold_key
 from gnomon.metadata.client import Delete, KeyValue, LeaseNotFound, Put
 from gnomon.testing.simulation.simulation import Simulation, simulate

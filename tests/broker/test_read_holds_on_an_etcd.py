@@ -13,7 +13,7 @@ from etcd_needed import etcd_or_skip
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.retention.read_holds import HeldPlace, ReadHolds
 from gnomon.log.entry import Offset
-from gnomon.log.read_hold import HoldPlace
+from gnomon.log.plans.read_hold import HoldPlace
 from gnomon.log.subscription_keys import hold_key
 from gnomon.log.topic import Topic, topic_key
 from gnomon.metadata.client import KeyValue, Metadata, Put

@@ -15,7 +15,7 @@ from gnomon.client import read_plans
 from gnomon.client.errors import BrokerFailed, NoSuchTopic, NotLeader
 from gnomon.client.read_plans import END, ReadPlans
 from gnomon.log.entry import Offset
-from gnomon.log.read_plan import (
+from gnomon.log.plans.read_plan import (
     PlannedBookie,
     PlannedPartition,
     PlannedSegment,

@@ -34,8 +34,15 @@ from gnomon.log import segment_record
 from gnomon.log.cut import Cut
 from gnomon.log.dlsn import CommitPoint
 from gnomon.log.entry import NO_ABORT, EntryHeader, EntryKind, LeaderEpoch, Offset
-from gnomon.log.read_hold import HoldPlace, ReadHold
-from gnomon.log.read_plan import PlannedBookie, PlannedPartition, PlannedSegment, ReadPlan, decode_plan, encode_plan
+from gnomon.log.plans.read_hold import HoldPlace, ReadHold
+from gnomon.log.plans.read_plan import (
+    PlannedBookie,
+    PlannedPartition,
+    PlannedSegment,
+    ReadPlan,
+    decode_plan,
+    encode_plan,
+)
 from gnomon.log.topic import SourceRef, Topic, topic_key
 from gnomon.metadata import records as metadata_records
 from gnomon.metadata.client import Event, KeyValue, LeaseId, Revision, WatchBatch

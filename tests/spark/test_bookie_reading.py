@@ -18,7 +18,7 @@ from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.client.kafka.errors import RequestRefused
 from gnomon.client.kafka.topic_partition import TopicPartition
-from gnomon.log.planned_entries import UnreadableEntry
+from gnomon.log.plans.planned_entries import UnreadableEntry
 from gnomon.runtime.world import Unreachable
 from gnomon.spark.columns import SCHEMA, ColumnDecoder, Range
 from gnomon.spark.planning import DataLost, tasks_of

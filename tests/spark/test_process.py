@@ -14,7 +14,7 @@ from planned_topic import plan_of
 
 from gnomon import connect_ledgers
 from gnomon.client.kafka.topic_partition import TopicPartition
-from gnomon.log.read_plan import ReadPlan
+from gnomon.log.plans.read_plan import ReadPlan
 from gnomon.spark.columns import Range
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.planning import tasks_of

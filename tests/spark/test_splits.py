@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.record import Fragment, LedgerRecord, Quorum
 from gnomon.log.entry import Offset
-from gnomon.log.read_plan import PlannedSegment
+from gnomon.log.plans.read_plan import PlannedSegment
 from gnomon.spark.columns import Range
 from gnomon.spark.splits import TASK_BYTES_MAX, cut, cut_by_bytes
 

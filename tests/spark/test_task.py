@@ -13,7 +13,7 @@ from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.record import Fragment, LedgerRecord, Quorum
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.log.entry import Offset
-from gnomon.log.read_plan import PlannedBookie, PlannedPartition, PlannedSegment, ReadPlan
+from gnomon.log.plans.read_plan import PlannedBookie, PlannedPartition, PlannedSegment, ReadPlan
 from gnomon.spark.columns import Range
 from gnomon.spark.task import TASK_VERSION, OtherVersion, PlanPart, Task, decode_task, encode_task, parts_of
 

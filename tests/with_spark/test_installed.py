@@ -33,7 +33,7 @@ pyspark_gnomon.DefaultSource({})
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel, without its dependencies."""
     dist, site = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("site")
-    build = [sys.executable, "-m", "build", "-q", "--wheel", "--outdir", str(dist), str(ROOT)]
+    build = [sys.executable, "-m", "build", "-q", "--outdir", str(dist), str(ROOT)]
     subprocess.run(build, check=True)
     (wheel,) = dist.glob("gnomon-*.whl")
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(wheel)]

@@ -33,7 +33,7 @@ from gnomon.broker.subscriptions.positions.segments import AT_ONCE, for_each, re
 from gnomon.broker.subscriptions.positions.store import Ranges, UnreadablePosition
 from gnomon.log.dlsn import AT_BEGINNING, CommitPoint
 from gnomon.log.entry import Offset
-from gnomon.log.read_hold import HoldPlace, ReadHold, reads_prefix
+from gnomon.log.plans.read_hold import HoldPlace, ReadHold, reads_prefix
 from gnomon.log.subscription_keys import hold_key, read_readers, subscriber_of_key, subscriptions_prefix
 from gnomon.log.topic import Topic
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, Revision

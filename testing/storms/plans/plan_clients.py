@@ -24,7 +24,7 @@ from gnomon.client.client import NativeClient, connect
 from gnomon.client.errors import NativeError, Retriable
 from gnomon.client.read_plans import END
 from gnomon.log.entry import HEADER_BYTES, EntryKind, unpack_header
-from gnomon.log.read_plan import PlannedPartition, PlannedSegment
+from gnomon.log.plans.read_plan import PlannedPartition, PlannedSegment
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT

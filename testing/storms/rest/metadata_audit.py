@@ -22,7 +22,7 @@ from gnomon.broker.configs.stored_configs import CONFIGS_PREFIX
 from gnomon.broker.placement.brokers import BROKERS
 from gnomon.broker.producer_ids import PRODUCER_IDS_KEY
 from gnomon.log.cut import CUTS
-from gnomon.log.read_hold import READS
+from gnomon.log.plans.read_hold import READS
 from gnomon.log.subscription_keys import HOLDS, READERS, REPLICATORS, SUBSCRIPTIONS
 from gnomon.log.topic import DELETED_PREFIX, SHADOWS_PREFIX, TOPICS_PREFIX
 from gnomon.metadata.cluster_id import CLUSTER_KEY

@@ -24,7 +24,7 @@ from gnomon.client.client import NativeClient, connect
 from gnomon.client.errors import InvalidCall, NoSuchTopic, NotAuthorized, NotLeader, Unavailable
 from gnomon.client.read_plans import END
 from gnomon.log.entry import EntryHeader, Offset
-from gnomon.log.read_plan import PlannedPartition, PlannedSegment, decode_plan
+from gnomon.log.plans.read_plan import PlannedPartition, PlannedSegment, decode_plan
 from gnomon.log.segment import Segment
 from gnomon.metadata.client import Delete, KeyValue, Metadata, Put
 from gnomon.testing.simulation.simulation import Simulation, simulate

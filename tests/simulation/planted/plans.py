@@ -12,7 +12,7 @@ from gnomon.broker.retention import read_holds
 from gnomon.broker.subscriptions.positions.hold import Hold
 from gnomon.log.chains import ledgers_prefix
 from gnomon.log.cut import cut_key
-from gnomon.log.planned_range import PlannedRange, Run
+from gnomon.log.plans.planned_range import PlannedRange, Run
 
 from planted.planted_bug import ScenarioBugs
 
@@ -22,7 +22,7 @@ planted = PLAN_BUGS.planted
 
 @planted(
     "a plan reads the open ledger past its confirmed entry",
-    breaks="log.planned_range 1",
+    breaks="log.plans.planned_range 1",
     quick=True,
     scenario=PLANNING_CLUSTER,
 )
@@ -51,7 +51,7 @@ def subscriptions_only(patch: pytest.MonkeyPatch) -> None:
 
 @planted(
     "a plan leaves the last entry of a run out",
-    breaks="log.planned_range 2",
+    breaks="log.plans.planned_range 2",
     quick=True,
     scenario=PLANNING_CLUSTER,
 )

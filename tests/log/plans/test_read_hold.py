@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.log.entry import Offset
-from gnomon.log.read_hold import HoldPlace, ReadHold, is_hold_name, reads_prefix
+from gnomon.log.plans.read_hold import HoldPlace, ReadHold, is_hold_name, reads_prefix
 from gnomon.metadata.client import KEY_BYTES_MAX
 
 

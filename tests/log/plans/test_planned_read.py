@@ -20,8 +20,8 @@ from gnomon.bookie.ledgers.catalog import ListedBookies, Quorum
 from gnomon.bookie.ledgers.copies import SPECULATIVE_SECONDS
 from gnomon.bookie.remote import RemoteBookie
 from gnomon.log.entry import Offset
-from gnomon.log.planned_entries import PlanOutdated, UnreadableEntry
-from gnomon.log.planned_read import read_planned
+from gnomon.log.plans.planned_entries import PlanOutdated, UnreadableEntry
+from gnomon.log.plans.planned_read import read_planned
 
 REPLICATED, STRIPED, SINGLE = Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(1, 1, 1)
 BOOKIES = [BookieId(f"bookie-{number}") for number in range(1, 4)]

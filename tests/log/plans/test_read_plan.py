@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.record import DigestType, Fragment, LedgerRecord, LedgerState, Quorum
 from gnomon.log.entry import Offset
-from gnomon.log.read_plan import (
+from gnomon.log.plans.read_plan import (
     NUMBER_MAX,
     InvalidPlan,
     PlannedBookie,

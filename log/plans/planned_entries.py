@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from gnomon.bookie.ids import EntryId
 from gnomon.log.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset, UnknownEntry, unpack_header
-from gnomon.log.read_plan import PlannedSegment
+from gnomon.log.plans.read_plan import PlannedSegment
 from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
 
 Lost: TypeAlias = Callable[[Offset, Offset], None]

@@ -30,8 +30,8 @@ from gnomon.bookie.ledgers.catalog import (
     read_run,
 )
 from gnomon.log.entry import EntryHeader, Offset, UnknownEntry, unpack_header
-from gnomon.log.planned_entries import Lost, PlannedEntries, PlanOutdated, UnreadableEntry
-from gnomon.log.read_plan import PlannedSegment
+from gnomon.log.plans.planned_entries import Lost, PlannedEntries, PlanOutdated, UnreadableEntry
+from gnomon.log.plans.read_plan import PlannedSegment
 
 
 async def read_planned(
@@ -74,7 +74,7 @@ class _Sound(NamedTuple):
     header: EntryHeader
 
 
-class _Run:
+class _RequestedRun:
     """A run of entries that was requested."""
 
     def __init__(self, bookies: Bookies, segment: PlannedSegment, first: EntryId, bytes_max: int) -> None:
@@ -121,7 +121,7 @@ class _PlannedRead:
         self._at = self._left[-1].first
         """The next entry to request, in the next segment."""
         self._run_bytes = RUN_BYTES_MAX
-        self._ahead: _Run | None = None
+        self._ahead: _RequestedRun | None = None
 
     @property
     def done(self) -> bool:
@@ -158,8 +158,8 @@ class _PlannedRead:
             self._ahead = self._request()
         return batches
 
-    def _request(self) -> _Run:
-        return _Run(self._bookies, self._left[-1], self._at, self._run_bytes)
+    def _request(self) -> _RequestedRun:
+        return _RequestedRun(self._bookies, self._left[-1], self._at, self._run_bytes)
 
     def _move_to(self, entry: EntryId) -> None:
         self._at = entry

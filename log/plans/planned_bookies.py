@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from gnomon.bookie.ledgers.catalog import Bookies, ListedBookie, ListedBookies
-from gnomon.log.read_plan import PlannedBookie
+from gnomon.log.plans.read_plan import PlannedBookie
 from gnomon.runtime.background import background
 from gnomon.runtime.world import World
 

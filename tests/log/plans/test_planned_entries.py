@@ -7,8 +7,8 @@ import pytest
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.record import Fragment, LedgerRecord, Quorum
 from gnomon.log.entry import NO_ABORT, VERSION, EntryKind, Offset, pack_header
-from gnomon.log.planned_entries import PlannedEntries, UnreadableEntry
-from gnomon.log.read_plan import PlannedSegment
+from gnomon.log.plans.planned_entries import PlannedEntries, UnreadableEntry
+from gnomon.log.plans.read_plan import PlannedSegment
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.records import Record, build_batch
 
