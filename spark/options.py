@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gnomon.client.addresses import Address
+from gnomon.client.addresses import Address, parse_addresses
 from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
+from gnomon.log.plans.read_hold import SECONDS, SECONDS_MAX
 from gnomon.spark.columns import BATCH_BYTES_MAX
 from gnomon.spark.given_options import GivenOptions
 from gnomon.spark.offsets import BadOption, parse_assignment, parse_offsets
@@ -42,6 +43,10 @@ _KNOWN: Final = (
     "maxBatchBytes",
     "failOnDataLoss",
     "includeHeaders",
+    "via",
+    "holdSeconds",
+    "gnomon.native.servers",
+    "group",
 )
 _WITHOUT_EFFECT: Final = (
     "kafkaConsumer.pollTimeoutMs",
@@ -88,6 +93,14 @@ class SourceOptions:
     batch_bytes_max: int
     fail_on_data_loss: bool
     include_headers: bool
+    via: str
+    """`auto`, `bookies` or `brokers`."""
+    native_servers: str | None
+    """Native addresses of brokers (`gnomon.native.servers`); None to ask the brokers."""
+    hold_seconds: int
+    """The time for which records are held that were planned (`holdSeconds`)."""
+    group: str | None
+    """The consumer group that shows how far a stream has come."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -124,6 +137,10 @@ class SourceOptions:
             options.number("maxBatchBytes", 1, 1 << 30) or BATCH_BYTES_MAX,
             options.one_of("failOnDataLoss", ("true", "false")) == "true",
             options.one_of("includeHeaders", ("false", "true")) == "true",
+            options.one_of("via", ("auto", "bookies", "brokers")),
+            _native(options),
+            options.number("holdSeconds", 1, SECONDS_MAX) or SECONDS,
+            options.text("group") or None,
         )
 
 
@@ -146,6 +163,18 @@ def _subscription(
     if not topics:
         raise BadOption(f"subscribe={text!r:.200}: give the names of topics, separated by commas")
     return topics, None, None
+
+
+def _native(options: GivenOptions) -> str | None:
+    text = options.text("gnomon.native.servers")
+    if text is not None:
+        try:
+            parse_addresses(text)
+        except ValueError:
+            raise BadOption(
+                f"gnomon.native.servers={text!r:.200}: give HOST:PORT[,HOST:PORT…] of some brokers"
+            ) from None
+    return text
 
 
 def _bound(options: GivenOptions, which: str, default: str) -> Bound:

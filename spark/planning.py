@@ -15,6 +15,7 @@ from uuid import UUID
 from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.offsets import find_offsets
 from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
+from gnomon.spark.bookie_plans import BookiePlans
 from gnomon.spark.columns import Range
 from gnomon.spark.offsets import BadOption
 from gnomon.spark.options import Bound, SourceOptions
@@ -35,11 +36,12 @@ async def plan(
 
     Args:
         columns: names of `columns.SCHEMA`.
-        warn: is called with each loss of data that is not an error.
+        warn: is called with each loss of data that is not an error, and with each plan that a broker has refused.
 
     Raises:
         BadOption: the offsets of the options are not those of these partitions.
         DataLost: see invariant 2.
+        NoBookies: as `BookiePlans.parts`.
         RequestRefused, Unreachable: as `KafkaBrokers.retried`.
     """
     ids = await partitions_of(cluster, options)
@@ -50,7 +52,8 @@ async def plan(
         kept(Range(*place, starts[place], ends[place]), earliest[place], latest[place], options, warn)
         for place in sorted(ids)
     ]
-    return tasks_of(ranges, ids, options, columns)
+    parts = await BookiePlans(cluster, options, warn).parts(ranges, ids)
+    return tasks_of(ranges, ids, options, columns, parts)
 
 
 def tasks_of(

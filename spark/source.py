@@ -27,6 +27,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from gnomon.client.kafka.errors import RequestRefused
+from gnomon.client.kafka.groups import commit_offsets
+from gnomon.runtime.world import Unreachable
 from gnomon.spark.columns import SCHEMA
 from gnomon.spark.offsets import BadOption, Nested, flat, nested
 from gnomon.spark.options import SourceOptions
@@ -40,7 +43,7 @@ from gnomon.spark.writing.row_encoder import check_columns
 from gnomon.spark.writing.sink_options import SinkOptions
 
 _HEADERS = "headers"
-_log = logging.getLogger(__name__)
+_warn = logging.getLogger(__name__).warning
 
 
 class GnomonDataSource(DataSource):
@@ -95,7 +98,7 @@ class GnomonReader(DataSourceReader):
             BadOption, DataLost, RequestRefused, Unreachable: as `plan`.
         """
         cluster, thread = cluster_of(self._options.addresses)
-        return list(map(TaskPartition, thread.call(plan, cluster.brokers, self._options, self._columns, _log.warning)))
+        return list(map(TaskPartition, thread.call(plan, cluster.brokers, self._options, self._columns, _warn)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task, on a worker; raises as `rows_of`."""
@@ -110,8 +113,8 @@ class GnomonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
-        cluster, self._thread = cluster_of(options.addresses)
-        self._plan = StreamPlan(cluster.brokers, options, columns, time.monotonic, _log.warning)
+        self._cluster, self._thread = cluster_of(options.addresses)
+        self._plan = StreamPlan(self._cluster.brokers, options, columns, time.monotonic, _warn)
 
     def initialOffset(self) -> Nested:
         """Where a new query starts."""
@@ -139,6 +142,14 @@ class GnomonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Plans the tasks of a batch."""
         return list(map(TaskPartition, self._thread.call(self._plan.tasks, flat(start), flat(end))))
 
+    def commit(self, end: Nested) -> None:
+        """Shows the offsets of a finished batch as those of a consumer group (`group`); nothing is read from there."""
+        if self._options.group is not None:
+            try:
+                self._thread.call(commit_offsets, self._cluster.brokers, self._options.group, flat(end))
+            except (RequestRefused, Unreachable) as error:
+                _warn(f"group {self._options.group!r} does not show the offsets of this batch: {error}")
+
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task, on a worker; raises as `rows_of`."""
         return rows_of(partition)
@@ -163,7 +174,7 @@ def rows_of(partition: InputPartition) -> Iterator[Any]:
     if isinstance(partition, TaskPartition):
         task = decode_task(partition.task)
         (brokers, bookies), thread = cluster_of(task.addresses)
-        with closing(each(thread, batches_of(brokers, bookies, task, _log.warning))) as parts:
+        with closing(each(thread, batches_of(brokers, bookies, task, _warn))) as parts:
             yield from decoded(task, parts)
 
 

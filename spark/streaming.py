@@ -5,7 +5,8 @@
    them, at most `maxTriggerDelay` since the batch before; the first batch does not wait.
 3. With a target (`Trigger.AvailableNow`) the stream ends at the offsets, and with the partitions, that existed when the
    target was taken; then no batch waits.
-4. Offsets that are gone are lost data (`planning`, invariant 2): records that were deleted, partitions and topics that
+4. The records from the start of the last planned batch on are held, also while the stream waits (`bookie_plans`).
+5. Offsets that are gone are lost data (`planning`, invariant 2): records that were deleted, partitions and topics that
    were deleted or created again, and a log that ends before the stream's position. With `failOnDataLoss=false` such a
    partition is read from its start.
 """
@@ -13,15 +14,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 from uuid import UUID
 
 from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.topic_partition import TopicPartition
+from gnomon.spark.bookie_plans import BookiePlans
 from gnomon.spark.columns import Range
 from gnomon.spark.offsets import Offsets, admitted, backlog
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.planning import bounds_of, kept, partitions_of, report_loss, resolved, tasks_of
 from gnomon.spark.task import Task
+
+RENEWALS: Final = 3
+"""Renewals of a hold in the time after which it ends."""
 
 
 class StreamPlan:
@@ -48,6 +54,8 @@ class StreamPlan:
         self._restarted: set[TopicPartition] = set()
         """Partitions whose position is lost: the next batch ends at their start, and the one after it begins there."""
         self._target: Offsets | None = None
+        self._plans = BookiePlans(cluster, options, warn)
+        self._held_at: float | None = None
         self._last_batch: float | None = None
 
     async def initial(self) -> Offsets:
@@ -71,7 +79,7 @@ class StreamPlan:
         """Where the batch that starts at `start` ends; `start` itself if there is none yet.
 
         Raises:
-            DataLost: see invariant 4.
+            DataLost: see invariant 5.
             RequestRefused, Unreachable: as `KafkaBrokers.retried`.
         """
         await self._look_up()
@@ -88,6 +96,7 @@ class StreamPlan:
                 self._lost(place, f"its log ends at {latest[place]}, the stream was at offset {begin[place]}")
                 self._restarted.add(place)
         if not self._restarted and not self._is_due(sum(backlog(begin, latest).values())):
+            await self._keep_held(begin)
             return start
         self._last_batch = self._now()
         found = admitted(begin, latest, offsets_max)
@@ -100,7 +109,7 @@ class StreamPlan:
         """The tasks of the batch from `start` to `end`, also of one that an earlier driver has planned.
 
         Raises:
-            DataLost: see invariant 4.
+            DataLost: see invariant 5.
             RequestRefused, Unreachable: as `KafkaBrokers.retried`.
         """
         await self._look_up()
@@ -110,9 +119,18 @@ class StreamPlan:
         ranges = []
         for place in sorted(earliest):
             wanted = Range(*place, start.get(place, earliest[place]), end[place])
-            if wanted.start < wanted.stop:
-                ranges.append(kept(wanted, earliest[place], latest[place], self._options, self._warn))
-        return tasks_of(ranges, self._ids, self._options, self._columns)
+            ranges.append(kept(wanted, earliest[place], latest[place], self._options, self._warn))
+        parts = await self._plans.parts(ranges, self._ids)
+        self._held_at = self._now()
+        filled = [each for each in ranges if each.start < each.stop]
+        return tasks_of(filled, self._ids, self._options, self._columns, parts)
+
+    async def _keep_held(self, begin: Offsets) -> None:
+        """Renews the hold of a stream that waits for records."""
+        now = self._now()
+        if self._held_at is None or now - self._held_at >= self._options.hold_seconds / RENEWALS:
+            await self._plans.parts([Range(*place, offset, offset) for place, offset in begin.items()], self._ids)
+            self._held_at = now
 
     async def _look_up(self) -> None:
         """Learns of partitions that were added, deleted or made again."""

@@ -61,8 +61,7 @@ class KafkaBrokers:
         Args:
             addresses: of brokers, which are asked for the others.
         """
-        self.clock = world.clock
-        self._world = world
+        self.world, self.clock = world, world.clock
         self._addresses = list(addresses)
         self._client_id = client_id
         self.patience_seconds = patience_seconds
@@ -189,6 +188,6 @@ class KafkaBrokers:
             if known is None or known.closed_by_peer:
                 self._connections.pop(address, None)
                 known = self._connections[address] = await KafkaClientConnection.open(
-                    self._world, *address, self._client_id
+                    self.world, *address, self._client_id
                 )
             return known

@@ -52,7 +52,7 @@ class Planned:
         assert {record.sealed for record in records} == {True, False}
 
     async def plan(self) -> PlanPart:
-        world = self.client.cluster._world
+        world = self.client.cluster.world
         async with connect_ledgers(f"{METADATA}:{METADATA_PORT}", world=world) as ledgers:
             return parts_of("rolled", await plan_of(ledgers, "rolled"))[PLACE]
 

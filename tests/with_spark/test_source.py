@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from cluster_broker import ClusterBroker
 from numbered_topic import NumberedTopic
 from test_batch_reads import as_text
+
+from gnomon.testing import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,3 +48,14 @@ def test_a_read_that_cannot_be_made_says_why(
 ) -> None:
     with pytest.raises(Exception, match=text.replace("?", r"\?")):
         read(spark, orders, schema, **options).count()
+
+
+def test_bookies_are_read_where_there_are_any(
+    spark: SparkSession, orders: NumberedTopic, broker: KafkaBroker | ClusterBroker
+) -> None:
+    if isinstance(broker, ClusterBroker):
+        orders.check(read(spark, orders, via="bookies"))
+    else:
+        with pytest.raises(Exception, match="via=bookies: the brokers name no bookies, as a standalone node does"):
+            read(spark, orders, via="bookies").count()
+    orders.check(read(spark, orders, via="brokers"))

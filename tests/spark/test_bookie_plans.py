@@ -1,0 +1,129 @@
+"""The plans and the holds of a batch read and of a stream; numbers cite the invariants of `bookie_plans`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from spark_client import SparkClient, with_topics
+
+from gnomon.client.client import connect
+from gnomon.client.errors import Unavailable
+from gnomon.client.kafka.topic_partition import TopicPartition
+from gnomon.client.read_plans import PartitionHolds, ReadPlans
+from gnomon.spark import bookie_plans
+from gnomon.spark.bookie_plans import NoBookies
+from gnomon.spark.streaming import StreamPlan
+
+ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
+NATIVE = "broker-1:6650"
+
+
+async def holds(client: SparkClient) -> dict[int, tuple[int, int]]:
+    """The number and the lowest offset of the holds of each partition of the topic `orders`."""
+    async with connect(NATIVE, world=client.cluster.world, name="operator") as native:
+        found: list[PartitionHolds] = await native.read_plans.holds("orders")
+    return {each.partition: (each.holds, each.offset) for each in found}
+
+
+def test_a_batch_read_has_plans_and_holds_its_records() -> None:  # 2
+    async def work(client: SparkClient) -> None:
+        tasks = await client.tasks(startingOffsets='{"orders":{"0":10,"1":-2,"2":-2}}', holdSeconds="60")
+        assert {task.range.partition: task.plan is not None for task in tasks} == {0: True, 1: True}
+        assert await holds(client) == {0: (1, 10), 1: (1, 0), 2: (1, 0)}
+        await client.cluster.clock.sleep(70)
+        assert await holds(client) == {}
+
+    with_topics(work)
+
+
+def test_a_read_through_brokers_asks_for_no_plan() -> None:  # 1
+    async def work(client: SparkClient) -> None:
+        assert all(task.plan is None for task in await client.tasks(via="brokers"))
+        assert await holds(client) == {}
+
+    with_topics(work)
+
+
+def test_the_address_for_native_clients_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(*_: object) -> str:
+        raise AssertionError("the brokers were asked")
+
+    monkeypatch.setattr(bookie_plans, "broker_config", none)
+
+    async def work(client: SparkClient) -> None:
+        assert all(task.plan for task in await client.tasks(**{"gnomon.native.servers": NATIVE}))
+
+    with_topics(work)
+
+
+def refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise Unavailable("the metadata is away")
+
+    monkeypatch.setattr(ReadPlans, "plan", refuse)
+
+
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: object) -> str:
+        return ""
+
+    monkeypatch.setattr(bookie_plans, "broker_config", nothing)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "text", "warnings"),
+    [
+        (refused, "the metadata is away", 1),
+        (silent, "the brokers show no address for native clients: give gnomon.native.servers", 0),
+    ],
+)
+def test_a_read_without_a_plan_goes_through_brokers_unless_it_must_not(
+    monkeypatch: pytest.MonkeyPatch, breaks: Callable[[pytest.MonkeyPatch], None], text: str, warnings: int
+) -> None:  # 1
+    breaks(monkeypatch)
+
+    async def work(client: SparkClient) -> None:
+        tasks = await client.tasks(subscribe="orders")
+        assert all(task.plan is None for task in tasks)
+        assert len(client.warnings) == warnings
+        with pytest.raises(NoBookies, match=f"via=bookies: {text}"):
+            await client.tasks(subscribe="orders", via="bookies")
+
+    with_topics(work)
+
+
+def of_stream(work: Callable[[SparkClient, StreamPlan], Awaitable[None]]) -> None:
+    async def on_topics(client: SparkClient) -> None:
+        options = client.options(streaming=True, startingOffsets="earliest", holdSeconds="60")
+        clock = client.cluster.clock
+        await work(client, StreamPlan(client.cluster, options, ("value",), clock.monotonic, client.warnings.append))
+
+    with_topics(on_topics)
+
+
+def test_the_hold_of_a_stream_is_at_the_start_of_its_last_batch() -> None:
+    async def work(client: SparkClient, stream: StreamPlan) -> None:
+        start = await stream.initial()
+        middle = {ZERO: 10, ONE: 20, TWO: 0}
+        tasks = await stream.tasks(start, middle)
+        assert all(task.plan is not None for task in tasks)
+        assert await holds(client) == {0: (1, 0), 1: (1, 0), 2: (1, 0)}
+        await stream.tasks(middle, {ZERO: 30, ONE: 20, TWO: 0})
+        assert await holds(client) == {0: (1, 10), 1: (1, 20), 2: (1, 0)}
+
+    of_stream(work)
+
+
+def test_a_stream_that_waits_renews_its_hold() -> None:
+    async def work(client: SparkClient, stream: StreamPlan) -> None:
+        end = {ZERO: 30, ONE: 20, TWO: 0}
+        await stream.tasks(await stream.initial(), end)
+        await stream.next_end(end, None)
+        for _ in range(20):
+            await client.cluster.clock.sleep(10)
+            assert await stream.next_end(end, None) == end
+            assert (await holds(client)).keys() == {0, 1, 2}
+        assert await holds(client) == {0: (1, 30), 1: (1, 20), 2: (1, 0)}
+
+    of_stream(work)
