@@ -84,4 +84,5 @@ def orders(broker: Broker) -> NumberedTopic:
 
 
 def named_by(request: pytest.FixtureRequest) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    name = f"{request.node.path.stem}-{request.node.name}"
+    return "".join(letter if letter.isalnum() else "-" for letter in name)
