@@ -6,7 +6,9 @@
 2. Each creation or deletion of a subscription, and each deletion of a shadow, writes the topic's `hold_key`, and the
    transactions of the growth compare that key. So every subscription that the growth does not know is created after it,
    and the growth creates no subscription of a deleted shadow.
-3. The cost depends on the number of subscriptions and of topics that have subscriptions, not on the number of shadows.
+3. Each attempt to grow writes that key first, so earlier attempts fail: they may come from other brokers, and each
+   attempt deletes what the attempts before it have created.
+4. The cost depends on the number of subscriptions and of topics that have subscriptions, not on the number of shadows.
 """
 
 from __future__ import annotations
@@ -34,12 +36,16 @@ async def begin_in_new_partitions(metadata: Metadata, source: Topic, partitions:
     """
     key = hold_key(source.id)
     before = await metadata.get(key)
-    known = Compare(key, KeyField.MOD_REVISION, 0 if before is None else before.mod_revision)
-    ungrown = (
+    unchanged = (
         Compare.version(topic_key(source.name), source.version),
         Compare(topic_key(source.name), KeyField.CREATE_REVISION, source.create_revision),
-        known,
     )
+    known = Compare(key, KeyField.MOD_REVISION, 0 if before is None else before.mod_revision)
+    begun = await metadata.txn((*unchanged, known), (Put(key, b""),))
+    if not begun.succeeded:
+        return known, Put(key, b"")  # the growth fails by a comparison of this transaction
+    known = Compare(key, KeyField.MOD_REVISION, begun.revision)
+    ungrown = (*unchanged, known)
     names: dict[UUID, list[str]] = {}
     for topic_id in await read_readers(metadata, source.id):
         first = subscriptions_prefix(topic_id, 0)
