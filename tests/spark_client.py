@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from gnomon.client.kafka.admin import delete_records, delete_topic, ensure_topic
 from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.log.plans.planned_bookies import PlannedBookies, planned_bookies
 from gnomon.spark.columns import SCHEMA
@@ -23,20 +24,9 @@ from gnomon.wire.kafka.messages.produce import (
     TopicProduceData,
 )
 from gnomon.wire.kafka.messages.topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
 )
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -77,17 +67,11 @@ class SparkClient:
     async def places(self, **given: str) -> list[tuple[int, int]]:
         return [(row["partition"], row["offset"]) for row in await self.rows(**given)]
 
-    async def delete_before(self, partition: int, offset: int, topic: str = "orders") -> None:
-        cut = [DeleteRecordsPartition(partition_index=partition, offset=offset)]
-        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=cut)], timeout_ms=9_000)
-        await (await self.cluster.leader(topic, partition)).request(request, 2, DeleteRecordsResponse)
+    async def delete_before(self, partition: int, offset: int) -> None:
+        await delete_records(self.cluster, "orders", {partition: offset})
 
-    async def create(self, topic: str, partitions: int, **configs: str) -> None:
-        given = [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()]
-        created = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1, configs=given)
-        broker = await self.cluster.any_broker()
-        await broker.request(CreateTopicsRequest(topics=[created]), 7, CreateTopicsResponse)
-        self.cluster.forget(topic)
+    async def create(self, topic: str, partitions: int) -> None:
+        await ensure_topic(self.cluster, topic, partitions, {})
 
     async def grow(self, topic: str, partitions: int) -> None:
         grown = CreatePartitionsTopic(name=topic, count=partitions, assignments=None)
@@ -97,9 +81,7 @@ class SparkClient:
         self.cluster.forget(topic)
 
     async def delete(self, topic: str) -> None:
-        broker = await self.cluster.any_broker()
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=9_000)
-        await broker.request(request, 6, DeleteTopicsResponse)
+        await delete_topic(self.cluster, topic)
         self.cluster.forget(topic)
 
     async def fill(self) -> None:

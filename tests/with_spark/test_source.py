@@ -1,4 +1,4 @@
-"""What the connector has not: a schema chooses columns, tasks have a size, errors name what is wrong."""
+"""The format beyond the connector: a schema chooses columns, tasks have a size, bookies are read, errors are clear."""
 
 from __future__ import annotations
 
