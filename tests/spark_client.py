@@ -67,11 +67,11 @@ class SparkClient:
     async def places(self, **given: str) -> list[tuple[int, int]]:
         return [(row["partition"], row["offset"]) for row in await self.rows(**given)]
 
-    async def delete_before(self, partition: int, offset: int) -> None:
-        await delete_records(self.cluster, "orders", {partition: offset})
+    async def delete_before(self, partition: int, offset: int, topic: str = "orders") -> None:
+        await delete_records(self.cluster, topic, {partition: offset})
 
-    async def create(self, topic: str, partitions: int) -> None:
-        await ensure_topic(self.cluster, topic, partitions, {})
+    async def create(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+        await ensure_topic(self.cluster, topic, partitions, configs or {})
 
     async def grow(self, topic: str, partitions: int) -> None:
         grown = CreatePartitionsTopic(name=topic, count=partitions, assignments=None)

@@ -41,7 +41,7 @@ class Planned:
 
     async def write(self) -> None:
         client = self.client
-        await client.create("rolled", 1, segment_bytes="500")
+        await client.create("rolled", 1, {"segment.bytes": "500"})
         for first in range(0, ROWS, 5):
             await client.produce("rolled", 0, first)
         await confirmed_everywhere(client.machines.simulation.clock)
@@ -128,7 +128,7 @@ def test_tasks_of_a_plan_have_each_row_once_however_they_are_cut() -> None:  # 1
 def test_a_shadow_is_read_from_the_ledgers_of_its_source() -> None:  # 1
     async def work(planned: Planned) -> None:
         client = planned.client
-        await client.create("copy", -1, **{SHADOW_SOURCE: "rolled"})
+        await client.create("copy", -1, {SHADOW_SOURCE: "rolled"})
         await planned.wait(3)
         ids = {TopicPartition("copy", 0): (await client.cluster.topic("copy")).id}
         ranges, options = [Range("copy", 0, 7, ROWS)], client.options()
