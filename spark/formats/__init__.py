@@ -1,0 +1,1 @@
+"""Formats of the values of records: from the values of a record batch to columns of a table."""

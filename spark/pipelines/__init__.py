@@ -1,0 +1,1 @@
+"""Pipelines: a table that follows a topic, described by one file."""

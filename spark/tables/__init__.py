@@ -1,0 +1,1 @@
+"""Tables that pipelines write: Delta, Iceberg and folders of Parquet files."""
