@@ -1,28 +1,38 @@
-"""The interface of all tables that a pipeline appends to.
+"""The interface of all tables that a pipeline writes. Pure.
 
 1. A commit adds the files of a batch and records the batch, or does neither. So each batch is in the table once,
    whichever drivers commit it and whenever they die.
 2. A batch is OPEN unless the table's last batch of the pipeline is of the same query and has this number or a higher
    one (ALREADY), or is of another query (FENCED), except the one that this query replaces.
 3. A query is known by QUERY_DIGITS of its id, since some tables record numbers only.
+4. A driver decides by a state of the table, and its commit is refused if the record of the pipeline has changed since
+   then. It decides again by the new state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from gnomon.spark.tables.data_file import DataFile
+from gnomon.spark.tables.data_file import DataFile, FileLayout
 
 QUERY_DIGITS: Final = 15
 """Hexadecimal digits of a query id that are compared: 60 bits."""
+ATTEMPTS_MAX: Final = 20
+"""Attempts to commit a batch. Each that fails means that another writer made progress."""
+_PIPELINE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 class BadTable(Exception):
     """The table cannot take what the pipeline writes; the text names the table, the reason and the remedy."""
+
+
+class TableBusy(Exception):
+    """Other writers of the table were faster each time; a later attempt may succeed."""
 
 
 class TableBatch(NamedTuple):
@@ -62,16 +72,27 @@ def verdict(last: TableBatch | None, batch: TableBatch, replaces: str | None) ->
     return CommitVerdict.OPEN if replaced else CommitVerdict.FENCED
 
 
+class CommitMode(Enum):
+    """The change that a batch makes."""
+
+    APPEND = "append"
+    """The rows are added."""
+    UPSERT = "upsert"
+    """A row takes the place of the row with the same keys, or deletes it if its column `_deleted` is true."""
+
+
 class Table(Protocol):
-    """A table, as the driver of a pipeline knows it."""
+    """A table, as the driver of a pipeline knows it. A handle is for one thread."""
 
-    @property
-    def location(self) -> str:
-        """The folder that tasks write files into: `data_file.FileWriter` is given it."""
+    def prepare(self, schema: pa.Schema) -> FileLayout:
+        """Creates the table if it does not exist, and returns the layout of the files of the next batches.
 
-    @property
-    def files_have_partition_columns(self) -> bool:
-        """Whether the columns that the table is partitioned by are in its files, too."""
+        Args:
+            schema: the columns of the rows, those included that the table is partitioned by; not `_deleted`.
+
+        Raises:
+            BadTable: the schema does not fit, or the table is not one that a pipeline can write.
+        """
 
     def schema(self) -> pa.Schema | None:
         """The columns; None if the table does not exist."""
@@ -84,12 +105,44 @@ class Table(Protocol):
         """
 
     def commit(self, batch: TableBatch, schema: pa.Schema, files: Sequence[DataFile]) -> CommitVerdict:
-        """Adds files, and creates the table if it does not exist; returns COMMITTED, ALREADY or FENCED.
+        """Adds files in one atomic act, and returns COMMITTED, ALREADY or FENCED.
+
+        Any other error leaves open whether the batch is in the table. The same call, or one with other files of the
+        same rows, then ends it.
 
         Args:
-            schema: the columns of the rows, those included that the table is partitioned by.
-            files: at least one.
+            schema: see `prepare`.
+            files: written in the layout that `prepare` returned, at least one.
 
         Raises:
             BadTable: the schema does not fit; nothing is added.
+            TableBusy: other writers were faster each time; nothing is added.
         """
+
+    def maintain(self) -> str:
+        """Merges small files and removes unused ones, as far as the kind of the table allows; returns a report."""
+
+
+def checked_pipeline_name(name: str) -> str:
+    """The name, if folders and records of tables can be named after it.
+
+    Raises:
+        BadTable: it has other characters.
+    """
+    if _PIPELINE.fullmatch(name) is None:
+        raise BadTable(
+            f"{name!r} is no name of a pipeline: begin with a letter or digit, and use letters, digits, '-', '_' and '.'"
+        )
+    return name
+
+
+def decided(name: str, attempt: Callable[[], CommitVerdict | None]) -> CommitVerdict:
+    """The first verdict of repeated attempts; an attempt without one lost against another writer (invariant 4).
+
+    Raises:
+        TableBusy: ATTEMPTS_MAX attempts lost.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        if (found := attempt()) is not None:
+            return found
+    raise TableBusy(f"{name}: {ATTEMPTS_MAX} commits of a batch lost against other writers: try again when fewer write")

@@ -1,0 +1,21 @@
+"""The packages of the extra `lake`, which are imported when a table needs them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+
+def lake_package(name: str) -> ModuleType:
+    """The package of this name.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; the text has the command that installs it.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or name.partition(".")[0] != error.name.partition(".")[0]:
+            raise
+        message = f"needs the package {error.name}: pip install 'gnomon[lake]'"
+        raise ModuleNotFoundError(message, name=error.name) from None

@@ -1,0 +1,48 @@
+"""The rows of an upsert: the columns, and one that says whether a row deletes the row with its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gnomon.spark.tables.data_file import DataFile
+from gnomon.spark.tables.schema_fit import DELETED
+from gnomon.spark.tables.staged_files import staged_folder
+from gnomon.spark.tables.table import BadTable
+
+
+def read_rows(name: str, folder: Path, files: Sequence[DataFile], schema: pa.Schema, keys: Sequence[str]) -> pa.Table:
+    """The rows of an upsert with the columns of `schema` and `_deleted`; a column that they lack is null.
+
+    Raises:
+        BadTable: the rows have no column `_deleted`, a key is null, or two rows have the same keys.
+    """
+    rows = pa.concat_tables([pq.ParquetFile(staged_folder(folder) / file.path).read() for file in files])
+    if DELETED not in rows.column_names or not pa.types.is_boolean(rows.schema.field(DELETED).type):
+        raise BadTable(f"{name}: the rows of an upsert have a boolean column {DELETED!r}")
+    at = rows.column_names.index(DELETED)
+    rows = rows.set_column(at, DELETED, rows.column(DELETED).fill_null(False))
+    for key in keys:
+        if rows.column(key).null_count:
+            raise BadTable(f"{name}: the key {key!r} of a row is null: such a row can be neither found nor replaced")
+    if rows.group_by(list(keys)).aggregate([]).num_rows != rows.num_rows:
+        raise BadTable(f"{name}: two rows of a batch have the same {', '.join(keys)}: keep the last one of each")
+    for field in schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select([*schema.names, DELETED])
+
+
+def check_keys(name: str, schema: pa.Schema, keys: Sequence[str]) -> None:
+    """Checks that the rows of an upsert can have these columns and keys.
+
+    Raises:
+        BadTable: they cannot.
+    """
+    if not keys:
+        raise BadTable(f"{name}: an upsert needs the columns that are the keys")
+    if DELETED in schema.names:
+        raise BadTable(f"{name}: the column {DELETED!r} says which rows an upsert deletes: rename it")
