@@ -130,7 +130,7 @@ class Bookie(Protocol):
         self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: SessionId
     ) -> list[tuple[EntryId, EntryId]]:
         """The runs, both ends inclusive, of entries that are here among `first` to `last` (at most
-        PRESENT_ENTRIES_MAX)."""
+        PRESENT_ENTRIES_MAX); all of them are durable."""
 
     async def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
         """The highest last add confirmed that this bookie knows."""

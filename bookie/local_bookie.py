@@ -89,8 +89,10 @@ class LocalBookie:
         self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: SessionId
     ) -> list[tuple[EntryId, EntryId]]:
         """See `Bookie.present`."""
-        with self.store.view() as view:
-            return view.present(ledger, first, last, minimum_session)
+        runs: list[tuple[EntryId, EntryId]] = await outcome_of(
+            lambda done: self.store.present(ledger, first, last, minimum_session, done)
+        )
+        return runs
 
     async def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
         """See `Bookie.last_add_confirmed`."""

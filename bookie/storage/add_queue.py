@@ -147,8 +147,8 @@ class AddQueue:
         self._submit(Freeing(write) if alone else write, written)
 
     def behind(self, done: Callable[[WorldError | None], None]) -> None:
-        """Calls `done` after the answers to all earlier adds."""
-        self._submit(_nothing, lambda _result, error: done(error))
+        """Calls `done` after the answers to all earlier adds; also if the disk is full."""
+        self._submit(Freeing(_nothing), lambda _result, error: done(error))
 
     def probe(self) -> None:
         """Checks whether there is space again, for a read-only store that gets no adds meanwhile.

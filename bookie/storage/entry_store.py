@@ -21,6 +21,8 @@
 10. A new session announces its bounds, the first entry of each fragment with the fragment's session (`begin_session`):
    from that entry on they exclude copies of lower sessions. A fence returns a session as `bound` only after the copies
    that the session's bounds exclude were removed. Once the store knows bounds, it stores no copy that they exclude.
+11. An entry is listed as present only once it is durable: a repair that finds all copies in such lists deletes the
+   report of missing copies. LMDB shows a transaction to readers before the last page of it is synced.
 
 The hot path is `add`: it queues the entry, and one operation writes the entries that are queued when it runs
 (`add_queue`).
@@ -292,6 +294,19 @@ class EntryStore:
     def promised(self, ledger: LedgerId) -> SessionId:
         """The session below which adds are refused; SESSION_MAX for a deleted ledger."""
         return self.ledgers.get(ledger).promised
+
+    def present(
+        self,
+        ledger: LedgerId,
+        first: EntryId,
+        last: EntryId,
+        minimum_session: SessionId,
+        done: Callable[[list[tuple[EntryId, EntryId]] | None, StoreError | None], None],
+    ) -> None:
+        """Lists entries as `StoreView.present`; `done` is called once all of them are durable (invariant 11)."""
+        with self.view() as view:
+            runs = view.present(ledger, first, last, minimum_session)
+        self.adds.behind(lambda error: done(None if error else runs, error))
 
     def fence(
         self, ledger: LedgerId, session: SessionId, done: Callable[[FenceResult | None, StoreError | None], None]

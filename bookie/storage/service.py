@@ -183,8 +183,7 @@ class BookieService:
         ledger, first, last, minimum_session = _numbers(call, 4)
         if last - first >= PRESENT_ENTRIES_MAX:
             raise InvalidCall(f"ask for at most {PRESENT_ENTRIES_MAX} entries at a time")
-        with self._store.view() as view:
-            call.reply(view.present(LedgerId(ledger), EntryId(first), EntryId(last), SessionId(minimum_session)))
+        self._store.present(LedgerId(ledger), EntryId(first), EntryId(last), SessionId(minimum_session), _answer(call))
 
     def _last_add_confirmed(self, call: Call) -> None:
         (ledger,) = _numbers(call, 1)

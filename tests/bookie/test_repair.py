@@ -12,7 +12,7 @@ from with_cluster import with_cluster
 
 from gnomon.bookie.bookie import known_bookie
 from gnomon.bookie.entry import encode_entry
-from gnomon.bookie.ids import BookieId, EntryId
+from gnomon.bookie.ids import BookieId, EntryId, SessionId
 from gnomon.bookie.ledgers.catalog import Ledger, Quorum, list_ledgers
 from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.record import ledger_key
@@ -235,5 +235,24 @@ def test_a_repair_does_not_move_a_fragment_that_no_longer_equals_the_copied_one(
         assert not await named(client, spare)
         ((_, record),) = await list_ledgers(client.metadata)
         assert [fragment.first_entry for fragment in record.fragments] == fragments
+
+    with_cluster(work)
+
+
+def test_an_entry_is_listed_once_no_power_loss_can_take_it() -> None:
+    """The entry store, invariant 11: an auditor deleted a report because of entries that a bookie then lost."""
+
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        slow = ledger.record.bookies[0]
+        conditions = cluster.bookies[slow].disk.conditions
+        durable_at = client.world.clock.monotonic() + 2.0
+        conditions.visible_early_rate, conditions.still_until = 1.0, durable_at
+        await fill(ledger, 1)
+        bookie = known_bookie(client.bookies, slow)
+        assert (await bookie.read(ledger.id, EntryId(0), SessionId(0))).session == ledger.session
+        assert client.world.clock.monotonic() < durable_at, "readers see the entry before"
+        assert await bookie.present(ledger.id, EntryId(0), EntryId(0), SessionId(0)) == [(0, 0)]
+        assert client.world.clock.monotonic() >= durable_at
 
     with_cluster(work)

@@ -36,6 +36,8 @@ from gnomon.testing.storms.patches import Patches
 from gnomon.testing.storms.rest.finding import Facts
 from gnomon.testing.storms.rest.sizes import Sizes, sizes_of
 
+BROKER: Final = "broker"
+"""Begins the names of the machines of brokers."""
 BARRIERS: Final = (EmbeddedMetadata, EntryStore, GarbageCollector, RecentAnswers)
 """The objects of a broker that are not searched. They are judged elsewhere, or hold a bounded number of answers with
 their partitions."""
@@ -97,17 +99,17 @@ class Roll:
 
     @property
     def brokers_known(self) -> list[str]:
-        """The machines of all brokers that have served."""
-        return list(self._brokers)
+        """The machines of all brokers, also of those that a storm has killed before they served for the first time."""
+        return list({**self._brokers, **{name: None for name in self._disturbed if name.startswith(BROKER)}})
 
     @property
     def machines(self) -> set[str]:
         """The machines of all nodes, also of those that are down."""
-        return {*self._brokers, *self._bookies, *self._disturbed, METADATA}
+        return {*self.brokers_known, *self._bookies, *self._disturbed, METADATA}
 
     def facts(self) -> Facts:
         """The topics, ledgers and nodes of this moment."""
-        return Facts.of(self.state(), len(self._brokers), len(self._bookies))
+        return Facts.of(self.state(), len(self.brokers_known), len(self._bookies))
 
     def brokers(self) -> list[BrokerOnDuty]:
         """The brokers that serve."""

@@ -17,10 +17,11 @@ async def starting(world: SimulatedWorld) -> None:
 def test_a_node_that_has_never_served_is_on_the_roll_and_a_client_is_not() -> None:
     async def scenario(simulation: Simulation) -> None:
         with roll_call(simulation) as roll:
-            bookie, client = simulation.machine("bookie-1"), simulation.machine("client")
-            bookie.start(starting)
-            client.start(starting)
-            await Storm(simulation, [bookie]).rage(5.0)
-            assert roll.machines == {"bookie-1", METADATA}
+            bookie, broker = simulation.machine("bookie-1"), simulation.machine("broker-1")
+            for machine in (bookie, broker, simulation.machine("client")):
+                machine.start(starting)
+            await Storm(simulation, [bookie, broker]).rage(5.0)
+            assert roll.machines == {"bookie-1", "broker-1", METADATA}
+            assert roll.brokers_known == ["broker-1"]
 
     simulate(1, scenario)
