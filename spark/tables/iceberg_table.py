@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.catalog_entry import CatalogEntry
-from gnomon.spark.tables.iceberg_keys import rows_with_keys
+from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.lake_package import lake_package
 from gnomon.spark.tables.local_folder import local_folder, make_folder
 from gnomon.spark.tables.schema_fit import DELETED, Evolution, additions, check_partitioning, check_rows
@@ -35,7 +34,7 @@ from gnomon.spark.tables.table import (
     decided,
     verdict,
 )
-from gnomon.spark.tables.upsert_rows import check_keys, read_rows
+from gnomon.spark.tables.upsert_rows import check_keys, read_rows, rows_with_keys
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as Loaded

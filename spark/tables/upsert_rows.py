@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnomon.spark.tables.data_file import DataFile
+from gnomon.spark.tables.lake_package import lake_package
 from gnomon.spark.tables.schema_fit import DELETED
 from gnomon.spark.tables.staged_files import staged_folder
 from gnomon.spark.tables.table import BadTable
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
 
 
 def read_rows(name: str, folder: Path, files: Sequence[DataFile], schema: pa.Schema, keys: Sequence[str]) -> pa.Table:
@@ -46,3 +51,22 @@ def check_keys(name: str, schema: pa.Schema, keys: Sequence[str]) -> None:
         raise BadTable(f"{name}: an upsert needs the columns that are the keys")
     if DELETED in schema.names:
         raise BadTable(f"{name}: the column {DELETED!r} says which rows an upsert deletes: rename it")
+
+
+def rows_with_keys(rows: pa.Table, keys: Sequence[str]) -> BooleanExpression:
+    """Iceberg's expression for all rows of a table with the keys of `rows`, of which at least one is given.
+
+    The values of the last key are compared as a set, one for all rows that agree in the other keys.
+    """
+    made = lake_package("pyiceberg.expressions")
+    if len(keys) == 1:
+        found: BooleanExpression = made.In(keys[0], rows.column(keys[0]).to_pylist())
+        return found
+    rest = keys[:-1]
+    grouped = rows.select(list(keys)).group_by(list(rest)).aggregate([(keys[-1], "list")])
+    terms = [
+        made.And(*(made.EqualTo(key, row[key]) for key in rest), made.In(keys[-1], row[f"{keys[-1]}_list"]))
+        for row in grouped.to_pylist()
+    ]
+    either: BooleanExpression = terms[0] if len(terms) == 1 else made.Or(*terms)
+    return either
