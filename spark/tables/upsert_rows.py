@@ -35,10 +35,15 @@ def read_rows(name: str, folder: Path, files: Sequence[DataFile], schema: pa.Sch
             raise BadTable(f"{name}: the key {key!r} of a row is null: such a row can be neither found nor replaced")
     if rows.group_by(list(keys)).aggregate([]).num_rows != rows.num_rows:
         raise BadTable(f"{name}: two rows of a batch have the same {', '.join(keys)}: keep the last one of each")
+    return with_columns(rows, schema.append(rows.schema.field(DELETED)))
+
+
+def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with these columns; one that they lack is null."""
     for field in schema:
         if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows.select([*schema.names, DELETED])
+    return rows.select(schema.names).cast(schema)
 
 
 def check_keys(name: str, schema: pa.Schema, keys: Sequence[str]) -> None:
@@ -53,20 +58,23 @@ def check_keys(name: str, schema: pa.Schema, keys: Sequence[str]) -> None:
         raise BadTable(f"{name}: the column {DELETED!r} says which rows an upsert deletes: rename it")
 
 
-def rows_with_keys(rows: pa.Table, keys: Sequence[str]) -> BooleanExpression:
-    """Iceberg's expression for all rows of a table with the keys of `rows`, of which at least one is given.
+def rows_near_keys(rows: pa.Table, keys: Sequence[str]) -> BooleanExpression:
+    """Iceberg's expression for all rows of a table that have, in each key, a value that one of `rows` has there.
 
-    The values of the last key are compared as a set, one for all rows that agree in the other keys.
+    With one key, these are the rows with the keys of `rows`. With several keys they are more: an expression of one term
+    for each row would be exact, but some 20,000 terms overflow the stack of Arrow's C++ code.
     """
     made = lake_package("pyiceberg.expressions")
-    if len(keys) == 1:
-        found: BooleanExpression = made.In(keys[0], rows.column(keys[0]).to_pylist())
-        return found
-    rest = keys[:-1]
-    grouped = rows.select(list(keys)).group_by(list(rest)).aggregate([(keys[-1], "list")])
-    terms = [
-        made.And(*(made.EqualTo(key, row[key]) for key in rest), made.In(keys[-1], row[f"{keys[-1]}_list"]))
-        for row in grouped.to_pylist()
-    ]
-    either: BooleanExpression = terms[0] if len(terms) == 1 else made.Or(*terms)
-    return either
+    terms = [made.In(key, rows.column(key).unique().to_pylist()) for key in keys]
+    near: BooleanExpression = terms[0] if len(terms) == 1 else made.And(*terms)
+    return near
+
+
+def rows_with_other_keys(near: pa.Table, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows of `near` without those that have the keys of one of `rows`."""
+    columns = pa.schema([rows.schema.field(key) for key in keys])
+    numbered = with_columns(near, columns).append_column("number", pa.array(range(near.num_rows), pa.int64()))
+    renamed = [f"key{at}" for at in range(len(keys))]  # no key is called `number`
+    left = numbered.rename_columns([*renamed, "number"])
+    right = rows.select(list(keys)).rename_columns(renamed)
+    return near.take(left.join(right, renamed, join_type="left anti").column("number"))
