@@ -133,7 +133,7 @@ def test_a_batch_whose_staged_file_is_gone_is_refused(kind: LakeKind) -> None:
 def test_a_manifest_that_cannot_be_read_is_refused(kind: LakeKind, content: bytes) -> None:
     put(kind.open(), 0, rows_of(0))
     (manifests(kind) / manifest_name(1)).write_bytes(content)
-    with pytest.raises(BadTable, match="is no manifest of a pipeline|of format 2 are unknown: upgrade gnomon"):
+    with pytest.raises(BadTable, match=r"is no manifest of a pipeline|of format 2 are unknown: upgrade gnomon"):
         put(kind.open(), 1, rows_of(1))
     assert kind.ids() == [0]
 

@@ -49,7 +49,7 @@ def test_a_required_column_is_neither_lacking_nor_null() -> None:  # 3
     table = TABLE.set(1, pa.field("name", pa.string(), nullable=False))
     with pytest.raises(BadTable, match="the column 'name' is required in the table, and may be null in the rows"):
         additions("t", TABLE, table, "add")
-    with pytest.raises(BadTable, match="the rows lack the column 'name'$"):
+    with pytest.raises(BadTable, match=r"the rows lack the column 'name'$"):
         additions("t", TABLE.remove(1), table, "add")
     assert additions("t", table, table, "fail") == []
 
