@@ -1,8 +1,8 @@
 """A table of an Iceberg catalog: loaded, created, and given the properties that commits of pipelines need.
 
 1. `commit.retry.num-retries` is 0: a commit that is refused is not repeated by pyiceberg.
-2. The metrics of the columns that the table is partitioned by are `full`: pyiceberg takes the values of a file from them,
-   and takes a null where metrics are missing, as for the columns after the 100th.
+2. The metrics of the columns that the table is partitioned by are `full`: pyiceberg takes the values of a file from
+   them, and takes a null where metrics are missing, as for the columns after the 100th.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,9 +20,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.catalog_entry import CatalogEntry
-from gnomon.spark.tables.iceberg_keys import rows_with_keys
+from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.lake_package import lake_package
 from gnomon.spark.tables.local_folder import local_folder, make_folder
 from gnomon.spark.tables.schema_fit import DELETED, Evolution, additions, check_partitioning, check_rows
@@ -35,10 +35,10 @@ from gnomon.spark.tables.table import (
     decided,
     verdict,
 )
-from gnomon.spark.tables.upsert_rows import check_keys, read_rows
+from gnomon.spark.tables.upsert_rows import check_keys, read_rows, rows_near_keys, rows_with_other_keys, with_columns
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table as Loaded
+    from pyiceberg.table import Table as LoadedTable
     from pyiceberg.table import Transaction
 
 SNAPSHOT_DAYS: Final = 7
@@ -155,7 +155,7 @@ class IcebergTable:
                 update.union_by_name(pa.schema(added))
         transaction.set_properties({self._record: f"{batch.query_digits}/{batch.number}"})
         if self._upserts:
-            self._upsert(transaction, _folder(table), files, people)
+            self._upsert(table, transaction, files, people)
         else:
             paths = [f"{table.location().rstrip('/')}/data/{file.path}" for file in files]
             transaction.add_files(paths, snapshot_properties=people, check_duplicate_files=False)
@@ -166,19 +166,25 @@ class IcebergTable:
         return CommitVerdict.COMMITTED
 
     def _upsert(
-        self, transaction: Transaction, folder: Path, files: Sequence[DataFile], people: dict[str, str]
+        self, table: LoadedTable, transaction: Transaction, files: Sequence[DataFile], people: dict[str, str]
     ) -> None:
         """Deletes all rows with the keys of the batch, and adds those of the batch that are no deletions.
 
         The addition makes a snapshot even if it adds no row, which invariant 2 needs.
         """
         columns = transaction.table_metadata.schema().as_arrow()
-        rows = read_rows(self._name, folder, files, columns, self._keys)
-        transaction.delete(rows_with_keys(rows, self._keys), snapshot_properties=people)
-        kept = rows.filter(pc.invert(rows.column(DELETED))).select(columns.names)
-        transaction.append(kept.cast(columns), snapshot_properties=people)
+        rows = read_rows(self._name, _folder(table), files, columns, self._keys)
+        near = rows_near_keys(rows, self._keys)
+        kept = rows.filter(pc.invert(rows.column(DELETED))).select(columns.names).cast(columns)
+        if len(self._keys) > 1:
+            others = rows_with_other_keys(table.scan(row_filter=near).to_arrow(), rows, self._keys)
+            kept = pa.concat_tables([kept, with_columns(others, columns)])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Delete operation did not match any records")
+            transaction.delete(near, snapshot_properties=people)
+        transaction.append(kept, snapshot_properties=people)
 
-    def _last(self, table: Loaded) -> TableBatch | None:
+    def _last(self, table: LoadedTable) -> TableBatch | None:
         text = table.properties.get(self._record)
         if text is None:
             return None
@@ -187,7 +193,7 @@ class IcebergTable:
             raise BadTable(f"{self._name} has the property {self._record}={text!r:.60}, which is no batch: restore it")
         return TableBatch(found[1], int(found[2]))
 
-    def _additions(self, table: Loaded, schema: pa.Schema) -> list[pa.Field]:
+    def _additions(self, table: LoadedTable, schema: pa.Schema) -> list[pa.Field]:
         """The columns that the table lacks.
 
         Raises:
@@ -204,7 +210,7 @@ class IcebergTable:
         return additions(self._name, schema, table.schema().as_arrow(), self._evolve, _iceberg_type)
 
 
-def _folder(table: Loaded) -> Path:
+def _folder(table: LoadedTable) -> Path:
     return local_folder(table.location())
 
 

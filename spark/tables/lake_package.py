@@ -15,7 +15,7 @@ def lake_package(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or name.partition(".")[0] != error.name.partition(".")[0]:
+        package = name.partition(".")[0]
+        if error.name is None or error.name.partition(".")[0] != package:
             raise
-        message = f"needs the package {error.name}: pip install 'gnomon[lake]'"
-        raise ModuleNotFoundError(message, name=error.name) from None
+        raise ModuleNotFoundError(f"needs the package {package}: pip install 'gnomon[lake]'", name=package) from None

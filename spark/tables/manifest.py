@@ -1,6 +1,6 @@
 """The decision on a batch in a folder of Parquet files: the files that are the batch. Pure.
 
-1. A manifest is read as it was written, or refused.
+1. A manifest that was written is read, and content of another form is refused.
 2. A path in it stays in the folder of the table, and a staged name in the folder of the staged files.
 """
 
@@ -52,7 +52,7 @@ class Manifest(NamedTuple):
             "number": self.number,
             "query": self.batch.query,
             "batch": self.batch.number,
-            "columns": {field.name: str(field.type) for field in self.schema},
+            "columns": _columns(self.schema),
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
             "partitionBy": self.partition_by,
             "files": [file._asdict() for file in self.files],
@@ -93,7 +93,7 @@ def decoded(content: bytes, place: str, pipeline: str, number: int) -> Manifest:
         if members["format"] != _FORMAT:
             raise BadTable(f"{place}: manifests of format {members['format']!r:.20} are unknown: upgrade gnomon")
         found = _manifest(members)
-    except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OSError, pa.ArrowException) as error:
         text = f"{place} is no manifest of a pipeline ({error}): restore the file, or write to another folder"
         raise BadTable(text) from None
     if found.pipeline != pipeline or found.number != number:
@@ -108,7 +108,7 @@ def _manifest(members: dict[str, Any]) -> Manifest:
     """The manifest that these members say.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError, ArrowException: they say none.
+        ValueError, TypeError, KeyError, AttributeError, OSError, ArrowException: they say none.
     """
     if set(members) != _FIELDS:
         raise ValueError("other members")
@@ -125,10 +125,16 @@ def _manifest(members: dict[str, Any]) -> Manifest:
     texts = [found.pipeline, found.batch.query, *found.partition_by, *(file.path for file in files)]
     if not all(type(each) is int and each >= 0 for each in numbers) or not all(type(each) is str for each in texts):
         raise ValueError("a member of another type")
+    if members["columns"] != _columns(found.schema):
+        raise ValueError("columns of another schema")
     for file in files:
         if not file.staged.endswith(STAGED_SUFFIX) or "/" in file.staged or not _is_inside(file.path):
             raise ValueError(f"the path {file.path!r} of {file.staged!r}")
     return found
+
+
+def _columns(schema: pa.Schema) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
 
 
 def _is_inside(path: str) -> bool:

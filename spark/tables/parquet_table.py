@@ -47,6 +47,7 @@ class ParquetTable:
         location: the folder, as a path or a `file://` URI.
         pipeline: the name of the pipeline; several may write to one folder.
         partition_by: the columns that folders are named after.
+        mode: APPEND; the others, and `keys`, are there so that all kinds of tables are made in the same way.
         evolve: see `schema_fit`.
         replaces: the query whose place this one takes.
 
@@ -61,10 +62,11 @@ class ParquetTable:
         *,
         partition_by: Sequence[str] = (),
         mode: CommitMode = CommitMode.APPEND,
+        keys: Sequence[str] = (),
         evolve: Evolution = "fail",
         replaces: str | None = None,
     ) -> None:
-        if mode is not CommitMode.APPEND:
+        if mode is not CommitMode.APPEND or keys:
             raise BadTable(
                 f"{location} is a folder of Parquet files, which only grows: use Delta or Iceberg for upserts"
             )

@@ -131,7 +131,7 @@ def checked_pipeline_name(name: str) -> str:
     """
     if _PIPELINE.fullmatch(name) is None:
         raise BadTable(
-            f"{name!r} is no name of a pipeline: begin with a letter or digit, and use letters, digits, '-', '_' and '.'"
+            f"{name!r} is no name of a pipeline: use letters, digits, '-', '_' and '.' after a letter or digit"
         )
     return name
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnomon.spark.tables.data_file import DataFile
+from gnomon.spark.tables.lake_package import lake_package
 from gnomon.spark.tables.schema_fit import DELETED
 from gnomon.spark.tables.staged_files import staged_folder
 from gnomon.spark.tables.table import BadTable
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
 
 
 def read_rows(name: str, folder: Path, files: Sequence[DataFile], schema: pa.Schema, keys: Sequence[str]) -> pa.Table:
@@ -30,10 +35,15 @@ def read_rows(name: str, folder: Path, files: Sequence[DataFile], schema: pa.Sch
             raise BadTable(f"{name}: the key {key!r} of a row is null: such a row can be neither found nor replaced")
     if rows.group_by(list(keys)).aggregate([]).num_rows != rows.num_rows:
         raise BadTable(f"{name}: two rows of a batch have the same {', '.join(keys)}: keep the last one of each")
+    return with_columns(rows, schema.append(rows.schema.field(DELETED)))
+
+
+def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with these columns; one that they lack is null."""
     for field in schema:
         if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows.select([*schema.names, DELETED])
+    return rows.select(schema.names).cast(schema)
 
 
 def check_keys(name: str, schema: pa.Schema, keys: Sequence[str]) -> None:
@@ -46,3 +56,25 @@ def check_keys(name: str, schema: pa.Schema, keys: Sequence[str]) -> None:
         raise BadTable(f"{name}: an upsert needs the columns that are the keys")
     if DELETED in schema.names:
         raise BadTable(f"{name}: the column {DELETED!r} says which rows an upsert deletes: rename it")
+
+
+def rows_near_keys(rows: pa.Table, keys: Sequence[str]) -> BooleanExpression:
+    """Iceberg's expression for all rows of a table that have, in each key, a value that one of `rows` has there.
+
+    With one key, these are the rows with the keys of `rows`. With several keys they are more: an expression of one term
+    for each row would be exact, but some 20,000 terms overflow the stack of Arrow's C++ code.
+    """
+    made = lake_package("pyiceberg.expressions")
+    terms = [made.In(key, rows.column(key).unique().to_pylist()) for key in keys]
+    near: BooleanExpression = terms[0] if len(terms) == 1 else made.And(*terms)
+    return near
+
+
+def rows_with_other_keys(near: pa.Table, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows of `near` without those that have the keys of one of `rows`."""
+    columns = pa.schema([rows.schema.field(key) for key in keys])
+    numbered = with_columns(near, columns).append_column("number", pa.array(range(near.num_rows), pa.int64()))
+    renamed = [f"key{at}" for at in range(len(keys))]  # no key is called `number`
+    left = numbered.rename_columns([*renamed, "number"])
+    right = rows.select(list(keys)).rename_columns(renamed)
+    return near.take(left.join(right, renamed, join_type="left anti").column("number"))

@@ -1,0 +1,135 @@
+"""Iceberg tables: the properties and snapshots that a pipeline writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from lake_tables import QUERY, SCHEMA, LakeKind, put, rows_of, write
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table as LoadedTable
+from pyiceberg.transforms import BucketTransform
+
+from gnomon.spark.tables import iceberg_table
+from gnomon.spark.tables.iceberg_table import IcebergTable
+from gnomon.spark.tables.table import BadTable, CommitMode, CommitVerdict, TableBatch
+
+DIGITS = QUERY.replace("-", "")[:15]
+RECORD = "gnomon.p.last-batch"
+
+
+@pytest.fixture
+def kind(tmp_path: Path) -> LakeKind:
+    return LakeKind("iceberg", tmp_path)
+
+
+def loaded(kind: LakeKind) -> LoadedTable:
+    return load_catalog(**kind.catalog).load_table("db.t")
+
+
+def test_a_commit_records_the_batch_for_programs_and_for_people(kind: LakeKind) -> None:  # 1
+    put(kind.open(), 3, rows_of(1))
+    assert loaded(kind).properties[RECORD] == f"{DIGITS}/3"
+    snapshot = loaded(kind).current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["gnomon.query"] == QUERY
+    assert snapshot.summary["gnomon.batch"] == "3"
+
+
+def test_a_table_that_was_made_elsewhere_gets_no_retries(kind: LakeKind, monkeypatch: pytest.MonkeyPatch) -> None:  # 3
+    catalog = load_catalog(**kind.catalog)
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", SCHEMA, properties={"commit.retry.num-retries": "4"})
+    assert put(kind.open(), 0, rows_of(0)) is CommitVerdict.COMMITTED
+    assert loaded(kind).properties["commit.retry.num-retries"] == "0"
+
+
+def test_a_property_that_another_writer_has_changed_is_set_again_before_a_commit(
+    kind: LakeKind, monkeypatch: pytest.MonkeyPatch
+) -> None:  # 3
+    put(kind.open(), 0, rows_of(0))
+    slow, fast = kind.open(), kind.open()
+    files = write(slow, rows_of(1))
+    original = iceberg_table.verdict
+    calls = []
+
+    def hooked(last: TableBatch | None, batch: TableBatch, replaces: str | None) -> CommitVerdict:
+        monkeypatch.setattr(iceberg_table, "verdict", original)
+        with loaded(kind).transaction() as transaction:
+            transaction.set_properties({"commit.retry.num-retries": "4"})
+        monkeypatch.setattr(iceberg_table, "verdict", overtaken)
+        return original(last, batch, replaces)
+
+    def overtaken(last: TableBatch | None, batch: TableBatch, replaces: str | None) -> CommitVerdict:
+        monkeypatch.setattr(iceberg_table, "verdict", original)
+        calls.append(put(fast, 1, rows_of(1)))
+        return original(last, batch, replaces)
+
+    monkeypatch.setattr(iceberg_table, "verdict", hooked)
+    with loaded(kind).transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "4"})
+    assert slow.commit(TableBatch(QUERY, 1), SCHEMA, files) in (CommitVerdict.COMMITTED, CommitVerdict.ALREADY)
+    assert put(kind.open(), 1, rows_of(1)) is CommitVerdict.ALREADY
+    assert kind.ids() == [0, 1]
+
+
+def test_expired_snapshots_take_no_record_with_them(kind: LakeKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iceberg_table, "SNAPSHOT_DAYS", 0)
+    for number in range(4):
+        put(kind.open(), number, rows_of(number))
+    assert kind.open().maintain().startswith("3 snapshots expired, 0 staged files removed; pyiceberg neither merges")
+    assert len(loaded(kind).snapshots()) == 1
+    assert kind.open().last() == TableBatch(DIGITS, 3)
+    assert kind.ids() == [0, 1, 2, 3]
+
+
+def test_snapshots_of_the_last_week_stay(kind: LakeKind) -> None:
+    for number in range(3):
+        put(kind.open(), number, rows_of(number))
+    assert kind.open().maintain().startswith("0 snapshots expired")
+    assert len(loaded(kind).snapshots()) == 3
+
+
+def test_a_partition_is_known_among_very_many_columns(kind: LakeKind) -> None:
+    """pyiceberg keeps bounds of the first 100 columns only, and takes partitions from bounds."""
+    names = ["id", *(f"c{number}" for number in range(150)), "part"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    rows = [dict.fromkeys(names, number) for number in (1, 2)]
+    put(kind.open(partition_by=["part"]), 0, rows, schema)
+    partitions = loaded(kind).inspect.partitions()["partition"].to_pylist()
+    assert sorted(each["part"] for each in partitions) == [1, 2]
+    assert loaded(kind).scan(row_filter="part = 2").to_arrow()["id"].to_pylist() == [2]
+
+
+def test_a_record_that_cannot_be_read_is_refused(kind: LakeKind) -> None:
+    put(kind.open(), 0, rows_of(0))
+    with loaded(kind).transaction() as transaction:
+        transaction.set_properties({RECORD: "7"})
+    with pytest.raises(BadTable, match=r"has the property gnomon\.p\.last-batch='7', which is no batch: restore it"):
+        put(kind.open(), 1, rows_of(1))
+
+
+def test_a_table_that_is_partitioned_by_a_transform_is_refused(kind: LakeKind) -> None:
+    put(kind.open(), 0, rows_of(0))
+    with loaded(kind).update_spec() as update:
+        update.add_field("id", BucketTransform(4))
+    with pytest.raises(BadTable, match=r"is partitioned by bucket\[4\]: only columns are supported"):
+        kind.open().prepare(SCHEMA)
+
+
+@pytest.mark.parametrize("identifier", ["t", "db.", ".t"])
+def test_a_name_without_a_namespace_is_refused(identifier: str) -> None:
+    with pytest.raises(BadTable, match=r"write namespace\.table"):
+        IcebergTable(identifier, "p", catalog={})
+
+
+def test_a_large_upsert_with_two_keys_ends(kind: LakeKind) -> None:
+    schema = pa.schema([("id", pa.int64()), ("second", pa.int64())])
+    for number in range(2):
+        rows = [{"id": at, "second": at % 7, "_deleted": False} for at in range(1_500)]
+        table = kind.open(mode=CommitMode.UPSERT, keys=["id", "second"])
+        files = write(table, rows, schema, [pa.field("_deleted", pa.bool_())])
+        assert table.commit(TableBatch(QUERY, number), schema, files) is CommitVerdict.COMMITTED
+    assert kind.ids() == list(range(1_500))
