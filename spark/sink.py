@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -88,16 +89,32 @@ class GnomonStreamWriter(DataSourceStreamArrowWriter):
         """Leaves what was staged, which the next decision cleans up."""
 
 
-def staged(options: SinkOptions, writer: str, query: str, rows: Iterator[Any]) -> TaskMessage:
+class SinkTask:
+    """The rows of one task attempt, on a worker."""
+
+    def __init__(self, options: SinkOptions, writer: str, query: str) -> None:
+        self._writer, self._query = writer, query
+        (cluster, _), self._thread = cluster_of(options.addresses)
+        task = task_context().partitionId()
+        encoder = RowEncoder(options.topic, task, batch_bytes=options.batch_bytes, compression=options.compression)
+        topic = self._thread.call(WriterTopic.open, cluster, writer, options.staging_partitions)
+        self._staging = TaskStaging(cluster, topic, encoder, task)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Stages rows; raises as `TaskStaging.add`."""
+        self._thread.call(self._staging.add, rows)
+
+    def finish(self) -> StagedTask:
+        """The message about all rows; raises as `TaskStaging.add`."""
+        return self._thread.call(self._staging.finish, self._writer, self._query)
+
+
+def staged(options: SinkOptions, writer: str, query: str, rows: Iterator[pa.RecordBatch]) -> TaskMessage:
     """Stages the rows of a task attempt; raises as `TaskStaging.add`."""
-    (cluster, _), thread = cluster_of(options.addresses)
-    task = task_context().partitionId()
-    encoder = RowEncoder(options.topic, task, batch_bytes=options.batch_bytes, compression=options.compression)
-    topic = thread.call(WriterTopic.open, cluster, writer, options.staging_partitions)
-    staging = TaskStaging(cluster, topic, encoder, task)
+    task = SinkTask(options, writer, query)
     for batch in rows:
-        thread.call(staging.add, batch)
-    return TaskMessage(thread.call(staging.finish, writer, query))
+        task.add(batch)
+    return TaskMessage(task.finish())
 
 
 def task_context() -> TaskContext:

@@ -82,6 +82,13 @@ class DeltaTable:
         self._evolve: Evolution = evolve
         self._replaces = replaces
 
+    def check(self, schema: pa.Schema) -> None:
+        """See `Table`."""
+        self._check(schema)
+        handle = self._load()
+        if handle is not None:
+            self._additions(handle, schema)
+
     def prepare(self, schema: pa.Schema) -> FileLayout:
         """See `Table`."""
         self._check(schema)

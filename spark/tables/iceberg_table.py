@@ -87,11 +87,17 @@ class IcebergTable:
         self._evolve: Evolution = evolve
         self._replaces = replaces
 
+    def check(self, schema: pa.Schema) -> None:
+        """See `Table`."""
+        self._check(schema)
+        table = self._entry.load()
+        if table is not None:
+            _folder(table)
+            self._additions(table, schema)
+
     def prepare(self, schema: pa.Schema) -> FileLayout:
         """See `Table`."""
-        check_rows(self._name, schema, self._partition_by, self._keys)
-        if self._upserts:
-            check_keys(self._name, schema, self._keys)
+        self._check(schema)
         table = self._entry.load() or self._entry.create(schema)
         folder = _folder(table)
         self._additions(table, schema)
@@ -100,6 +106,11 @@ class IcebergTable:
             return staged_layout(folder)
         make_folder(folder / "data")
         return FileLayout(str(folder / "data"), self._partition_by)
+
+    def _check(self, schema: pa.Schema) -> None:
+        check_rows(self._name, schema, self._partition_by, self._keys)
+        if self._upserts:
+            check_keys(self._name, schema, self._keys)
 
     def schema(self) -> pa.Schema | None:
         """See `Table`."""

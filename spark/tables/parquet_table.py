@@ -80,6 +80,10 @@ class ParquetTable:
         self._number = -1
         self._finished = -1
 
+    def check(self, schema: pa.Schema) -> None:
+        """See `Table`."""
+        self._fitted(self._last(), schema)
+
     def prepare(self, schema: pa.Schema) -> FileLayout:
         """See `Table`; finishes the last batch, too."""
         make_folder(self._staged)

@@ -84,6 +84,9 @@ class CommitMode(Enum):
 class Table(Protocol):
     """A table, as the driver of a pipeline knows it. A handle is for one thread."""
 
+    def check(self, schema: pa.Schema) -> None:
+        """Checks that the table can take rows, without a change to it; raises BadTable as `prepare`."""
+
     def prepare(self, schema: pa.Schema) -> FileLayout:
         """Creates the table if it does not exist, and returns the layout of the files of the next batches.
 

@@ -1,0 +1,48 @@
+"""`gnomon pipeline check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gnomon.cli.exit import Failure
+from gnomon.cli.output import output_option, show_record
+from gnomon.cli.pipeline.opened import file_argument, opened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@click.command()
+@file_argument
+@output_option
+def check(file: Path, output: str) -> None:
+    """Show what a run of the pipeline of FILE would read and write, and the first records; change nothing.
+
+    Fails with the first reason for which a run would fail.
+    """
+    with opened(file) as pipeline:
+        found = pipeline.check()
+        record: dict[str, Any] = {
+            "pipeline": pipeline.settings.name,
+            "records_to_read": found.status.lag,
+            "table_exists": found.table is not None,
+            "partitions": [{**each._asdict(), "records": each.records} for each in found.status.backlog],
+            "columns": [
+                {"column": field.name, "type": str(field.type), "in_table": _type_in(found.table, field.name)}
+                for field in found.rows
+            ],
+            "first_records": [
+                {"record": each.place, "row": each.row or "", "error": each.reason or ""} for each in found.records
+            ],
+        }
+        show_record(record, output)
+        if found.problem is not None:
+            raise Failure(found.problem)
+
+
+def _type_in(table: pa.Schema | None, column: str) -> str:
+    """The type of a column of the table, empty if the table does not have it."""
+    return "" if table is None or column not in table.names else str(table.field(column).type)

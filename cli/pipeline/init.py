@@ -1,0 +1,33 @@
+"""`gnomon pipeline init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gnomon.cli.exit import Exit, Failure
+from gnomon.cli.output import note
+
+KINDS = ("delta", "iceberg", "parquet")
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(KINDS))
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="pipeline.toml",
+    show_default=True,
+    help="The file to write.",
+)
+def init(kind: str, file: Path) -> None:
+    """Write a pipeline of KIND with comments, which runs once it names a topic."""
+    from gnomon.spark.pipelines.template import template
+
+    try:
+        with file.open("x", encoding="utf-8") as written:
+            written.write(template(kind))
+    except FileExistsError:
+        raise Failure(f"{file} exists: choose another one with --file", Exit.CONFLICT) from None
+    note(f"{file} is written: name the topic and the columns there, then `gnomon pipeline check {file}`")

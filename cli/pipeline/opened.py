@@ -1,0 +1,52 @@
+"""Opens the pipeline of a file for a command, with its errors in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gnomon.cli.exit import Exit, Failure
+
+if TYPE_CHECKING:
+    from gnomon.spark.pipelines.pipeline import Pipeline
+
+
+def file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument FILE."""
+    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
+    return click.argument("file", type=kind)(command)
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[Pipeline]:
+    """The pipeline of a file.
+
+    Raises:
+        Failure: the file, the table or the topics cannot be used, or a package is missing.
+    """
+    try:
+        from gnomon.client.kafka.errors import RequestRefused
+        from gnomon.spark.formats.decoder import BadFormat
+        from gnomon.spark.offsets import BadOption
+        from gnomon.spark.pipelines.batch_commit import PipelineFenced
+        from gnomon.spark.pipelines.dead_letters import RecordsRefused
+        from gnomon.spark.pipelines.pipeline import Pipeline
+        from gnomon.spark.pipelines.section import BadPipeline
+        from gnomon.spark.tables.table import BadTable, TableBusy
+
+        try:
+            yield Pipeline.load(file)
+        except (BadPipeline, BadOption, BadFormat) as error:
+            raise Failure(f"{file}: {error}", Exit.USAGE) from None
+        except PipelineFenced as error:
+            raise Failure(str(error), Exit.CONFLICT) from None
+        except (RecordsRefused, BadTable, TableBusy, RequestRefused) as error:
+            raise Failure(str(error)) from None
+    except ModuleNotFoundError as error:
+        raise Failure(
+            f"pipelines need the package {error.name}, which is not installed: pip install 'gnomon[lake]'"
+        ) from None

@@ -1,0 +1,21 @@
+"""`gnomon pipeline`: tables that follow topics, each described by one file."""
+
+from __future__ import annotations
+
+import click
+
+from gnomon.cli.names.suggestion import CommandGroup
+from gnomon.cli.pipeline.check import check
+from gnomon.cli.pipeline.init import init
+from gnomon.cli.pipeline.maintain import maintain
+from gnomon.cli.pipeline.run import run
+from gnomon.cli.pipeline.status import reset, status
+
+
+@click.group(cls=CommandGroup)
+def pipeline() -> None:
+    """Run and check pipelines between topics and tables, and audit topics."""
+
+
+for command in (init, check, run, status, reset, maintain):
+    pipeline.add_command(command)

@@ -1,0 +1,124 @@
+"""The driver's part of one batch: dead letters first, then the rows, each with the number of the batch.
+
+1. A batch commits nothing if the run has more dead records with it than are allowed.
+2. Dead letters are committed before the rows. A driver that dies in between leaves a batch that the next driver
+   commits again: its dead letters are there already, and its rows are not.
+3. Both are committed under the same query id and number, so a repeat adds nothing to either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from gnomon.spark.pipelines.dead_letters import DeadPlace, RecordsRefused
+from gnomon.spark.pipelines.settings import ErrorSettings
+from gnomon.spark.pipelines.task_result import TaskResult
+from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch, verdict
+
+
+class PipelineFenced(Exception):
+    """Another query writes the table under the name of this pipeline."""
+
+
+class DeadLetters(Protocol):
+    """The dead letters of a pipeline, as the driver knows them."""
+
+    def place(self, query: str) -> DeadPlace:
+        """The place that the tasks of a query write them to."""
+
+    def commit(self, batch: TableBatch, results: Sequence[TaskResult]) -> None:
+        """Has the dead records of a batch written, once.
+
+        Raises:
+            PipelineFenced: another query writes there under the name of this pipeline.
+            BadTable, WriterFenced, RequestRefused, Unreachable: nobody can write there now.
+        """
+
+
+class CommittedBatch(NamedTuple):
+    """One batch of a pipeline."""
+
+    number: int
+    verdict: CommitVerdict
+    rows: int
+    bytes: int
+    """Of the files."""
+    newest_ms: int | None
+    """The newest time of a row, in milliseconds since 1970; None if no row has one."""
+    dead: int
+
+
+class BatchCommit:
+    """Commits the batches of one query.
+
+    Args:
+        name: that of the pipeline.
+        replaces: the query whose place this one takes.
+        dead_letters: None where dead records are only counted.
+    """
+
+    def __init__(
+        self, name: str, table: Table, replaces: str | None, errors: ErrorSettings, dead_letters: DeadLetters | None
+    ) -> None:
+        self._name, self._table, self._replaces = name, table, replaces
+        self._errors, self._dead_letters = errors, dead_letters
+        self._dead = 0
+
+    def is_there(self, batch: TableBatch) -> bool:
+        """Whether the batch is in the table.
+
+        Raises:
+            PipelineFenced: see there.
+            BadTable: as `Table.last`.
+        """
+        found = verdict(self._table.last(), batch, self._replaces)
+        if found is CommitVerdict.FENCED:
+            raise self._fenced(batch)
+        return found is CommitVerdict.ALREADY
+
+    def dead_place(self, query: str) -> DeadPlace:
+        """The place that the tasks of a query write dead records to; None where they are only counted."""
+        return None if self._dead_letters is None else self._dead_letters.place(query)
+
+    def commit(self, batch: TableBatch, schema: pa.Schema, results: Sequence[TaskResult]) -> CommittedBatch:
+        """Commits the results of all tasks of a batch.
+
+        Args:
+            schema: the columns of the rows.
+
+        Raises:
+            RecordsRefused: see invariant 1.
+            PipelineFenced: see there; no row is added.
+            BadTable: as `Table.commit`.
+        """
+        dead = sum(result.dead for result in results)
+        if dead:
+            self._check(dead, min(result.first_dead for result in results if result.first_dead is not None))
+            if self._dead_letters is not None:
+                self._dead_letters.commit(batch, results)
+        files = [file for result in results for file in result.files]
+        found = self._table.commit(batch, schema, files) if files else CommitVerdict.COMMITTED
+        if found is CommitVerdict.FENCED:
+            raise self._fenced(batch)
+        size = sum(file.bytes for file in files)
+        newest = max((result.newest_ms for result in results if result.newest_ms is not None), default=None)
+        return CommittedBatch(batch.number, found, sum(result.rows for result in results), size, newest, dead)
+
+    def _fenced(self, batch: TableBatch) -> PipelineFenced:
+        last = self._table.last()
+        return PipelineFenced(
+            f"pipeline {self._name!r}: FENCED: the table was last written by query {last and last.query_digits}, not by"
+            f" this one ({batch.query_digits}). Was the checkpoint deleted, or does another checkpoint use this name?"
+            " Restore the checkpoint, give the pipeline another name, or take over with `gnomon pipeline reset`"
+        )
+
+    def _check(self, dead: int, first: str) -> None:
+        most = self._errors.errors_max
+        self._dead += dead
+        if self._errors.on_error == "stop":
+            raise RecordsRefused(f"{first} ({dead} records of the batch do not fit; errors.on_error decides)")
+        if most is not None and self._dead > most:
+            raise RecordsRefused(f"{self._dead} records of this run do not fit, errors.max_errors = {most}: {first}")

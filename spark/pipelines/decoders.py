@@ -1,0 +1,31 @@
+"""The decoder of a pipeline's format."""
+
+from __future__ import annotations
+
+from gnomon.spark.formats.avro_values import AvroDecoder
+from gnomon.spark.formats.csv_values import CsvDecoder
+from gnomon.spark.formats.ddl import schema_of_ddl
+from gnomon.spark.formats.decoder import Decoder
+from gnomon.spark.formats.json_values import JsonDecoder
+from gnomon.spark.formats.plain_values import RawDecoder, TextDecoder
+from gnomon.spark.formats.schema_registry import SchemaRegistry
+from gnomon.spark.pipelines.settings import FormatSettings
+
+
+def decoder_of(form: FormatSettings) -> Decoder:
+    """The decoder of a format; each task makes its own.
+
+    Raises:
+        BadFormat: the schema cannot be used.
+    """
+    if form.kind in ("text", "raw"):
+        return TextDecoder() if form.kind == "text" else RawDecoder()
+    assert form.schema is not None, "all others have a schema"
+    if form.kind == "json":
+        return JsonDecoder(schema_of_ddl(form.schema))
+    if form.kind == "csv":
+        return CsvDecoder(schema_of_ddl(form.schema), form.delimiter)
+    if form.registry is None:
+        return AvroDecoder(form.schema)
+    registry = SchemaRegistry(form.registry)
+    return AvroDecoder(form.schema, lambda number: registry.by_id(number).text)

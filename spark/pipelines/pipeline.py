@@ -1,0 +1,187 @@
+"""A pipeline: a table that follows topics, described by one TOML file.
+
+from gnomon.spark import Pipeline
+
+Pipeline.load("flights.toml").run()
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from gnomon.spark.options import SourceOptions
+from gnomon.spark.pipelines.backlog import first_records
+from gnomon.spark.pipelines.batch_commit import BatchCommit, DeadLetters
+from gnomon.spark.pipelines.catalog_places import placed_catalog
+from gnomon.spark.pipelines.checking import RECORDS, PipelineCheck, checked_records
+from gnomon.spark.pipelines.checkpoint import Checkpoint
+from gnomon.spark.pipelines.decoding import without_deleted
+from gnomon.spark.pipelines.progress import BatchProgress
+from gnomon.spark.pipelines.section import BadPipeline
+from gnomon.spark.pipelines.settings import AS_IS, FormatSettings, PipelineSettings, TargetSettings, parse_settings
+from gnomon.spark.pipelines.status import PipelineStatus, options_of, status_of
+from gnomon.spark.pipelines.task_writer import decoding_of
+from gnomon.spark.process import cluster_of
+from gnomon.spark.tables.table import BadTable, Table
+from gnomon.spark.writing.sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from gnomon.spark.pipelines.runner import Runner
+
+_DEAD_LETTERS = "dead-letters"
+"""Ends the name under which a pipeline writes its dead letters."""
+
+
+class Pipeline:
+    """One pipeline.
+
+    Args:
+        settings: see there.
+        folder: relative paths of the settings begin there.
+    """
+
+    def __init__(self, settings: PipelineSettings, folder: Path) -> None:
+        self._folder = folder
+        self.settings = replace(settings, format=self._with_schema(settings.format))
+        self.checkpoint = Checkpoint(self._placed(settings.checkpoint))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Pipeline:
+        """The pipeline of a file.
+
+        Raises:
+            BadPipeline: the file cannot be read, or a setting cannot be used.
+        """
+        file = Path(path)
+        try:
+            given = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise BadPipeline(f"{file}: cannot be read: {error}") from error
+        return cls.of(given, file.parent)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], folder: str | Path = ".") -> Pipeline:
+        """The pipeline of settings that are given as in a file; raises as `load`."""
+        return cls(parse_settings(given), Path(folder))
+
+    def run(
+        self, session: SparkSession | None = None, committed: Callable[[BatchProgress], None] = lambda batch: None
+    ) -> None:
+        """Runs until the trigger ends it; raises as `Runner.run`."""
+        self.runner(session or self.session(), committed).run()
+
+    def runner(self, session: SparkSession, committed: Callable[[BatchProgress], None]) -> Runner:
+        """One run, which another thread or a signal handler may stop."""
+        from gnomon.spark.pipelines.runner import Runner
+
+        table = self.table()
+        commit = BatchCommit(
+            self.settings.name, table, self.checkpoint.generation.replaces, self.settings.errors, self._dead_letters()
+        )
+        return Runner(self.settings, session, self.checkpoint, table, commit, committed)
+
+    def session(self) -> SparkSession:
+        """A session with the settings of the section `spark`, which knows the format `gnomon`."""
+        from gnomon.spark.pipelines.session import opened
+
+        return opened(self.settings.name, self.settings.spark)
+
+    def status(self) -> PipelineStatus:
+        """The state of the pipeline; raises as `status_of`."""
+        options = options_of(self.settings.source, self.checkpoint)
+        (cluster, _), thread = cluster_of(options.addresses)
+        return thread.call(status_of, cluster, self.settings.source, self.checkpoint, self.table())
+
+    def check(self) -> PipelineCheck:
+        """A dry run, which changes nothing; raises as `status`, and BadPipeline as `Runner.run`."""
+        options = options_of(self.settings.source, self.checkpoint)
+        connections, thread = cluster_of(options.addresses)
+        status, table = self.status(), self.table()
+        decoding = decoding_of(self.settings).made()
+        records = thread.call(first_records, connections, options, status.backlog, RECORDS)
+        problem, checked = None, list(checked_records(decoding, records))
+        rows = self._rows(decoding.schema)
+        if self.settings.errors.on_error == "stop":
+            problem = next((f"{each.place}: {each.reason}" for each in checked if each.reason is not None), None)
+        try:
+            table.check(rows)
+        except BadTable as error:
+            problem = str(error)
+        return PipelineCheck(status, table.schema(), rows, checked, problem)
+
+    def _rows(self, decoded: pa.Schema) -> pa.Schema:
+        """The columns of the table's rows."""
+        from gnomon.spark.pipelines.runner import result_schema
+
+        transform = self.settings.transform
+        rows = decoded if transform == AS_IS else result_schema(self.session(), decoded, transform)
+        return without_deleted(rows)
+
+    def reset(self, starting: Mapping[str, str]) -> None:
+        """Has the next run read from other offsets on, in the place of the query that has written the table.
+
+        Args:
+            starting: options of the format `gnomon` that say where a stream starts.
+
+        Raises:
+            BadOption: one of them cannot be used.
+            BadTable: the table cannot be read.
+        """
+        SourceOptions.parse({**self.settings.source.options, **starting}, streaming=True)
+        last = self.table().last()
+        self.checkpoint.reset(starting, None if last is None else last.query)
+
+    def table(self) -> Table:
+        """The table; raises BadTable if it cannot be opened."""
+        target = self.settings.target
+        catalog = placed_catalog(target.catalog, self._folder)
+        return self._table(self.settings.name, replace(target, path=self._placed(target.path), catalog=catalog))
+
+    def _table(self, name: str, target: TargetSettings) -> Table:
+        from gnomon.spark.pipelines.targets import table_of
+
+        return table_of(name, target, self.checkpoint.generation.replaces)
+
+    def _dead_letters(self) -> DeadLetters | None:
+        from gnomon.spark.pipelines.dead_letter_writers import DeadTable, DeadTopicWriter
+
+        settings, errors = self.settings, self.settings.errors
+        name = f"{settings.name}.{_DEAD_LETTERS}"
+        if errors.dead_letter_path is not None:
+            letters = replace(
+                settings.target,
+                kind="delta" if settings.target.kind == "delta" else "parquet",
+                path=self._placed(errors.dead_letter_path),
+                upserts=False,
+                partition_by=(),
+            )
+            return DeadTable(self._table(name, letters))
+        if errors.dead_letter_topic is None:
+            return None
+        options = {"kafka.bootstrap.servers": settings.bootstrap_servers, "topic": errors.dead_letter_topic}
+        sink = replace(
+            SinkOptions.parse(options, streaming=True), takes_over=self.checkpoint.generation.replaces is not None
+        )
+        return DeadTopicWriter(sink, name)
+
+    def _with_schema(self, form: FormatSettings) -> FormatSettings:
+        """The settings with the schema that is in a file."""
+        if form.schema_file is None:
+            return form
+        path = Path(self._placed(form.schema_file))
+        try:
+            return replace(form, schema=path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadPipeline(f"format.schema_file: {path} cannot be read: {error}") from error
+
+    def _placed(self, path: str) -> str:
+        """A path of the settings; a URI is left as it is."""
+        return path if not path or "://" in path else str(self._folder / path)

@@ -1,0 +1,239 @@
+"""Runs a pipeline in Spark: a stream from its topics whose batches go through tasks into the table.
+
+Where the rows are neither queried nor replaced, one task reads records, decodes them and writes files. Otherwise a
+first step decodes them into rows, which Spark hands to the query or the function, and the result to the tasks that
+write files. Dead records pass the query by: they are a branch of their own, which reads the topics once more.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException, PythonException
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.window import Window
+
+from gnomon.client.kafka.errors import RequestRefused
+from gnomon.runtime.world import Unreachable
+from gnomon.spark.offsets import flat
+from gnomon.spark.pipelines.backlog import backlog_of
+from gnomon.spark.pipelines.batch_commit import BatchCommit, CommittedBatch
+from gnomon.spark.pipelines.checkpoint import Checkpoint
+from gnomon.spark.pipelines.dead_letters import RecordsRefused
+from gnomon.spark.pipelines.decoding import DEAD_COLUMN, KEY_COLUMN, READ_SCHEMA, without_deleted
+from gnomon.spark.pipelines.progress import BatchProgress, ProgressMeter
+from gnomon.spark.pipelines.section import BadPipeline
+from gnomon.spark.pipelines.settings import AS_IS, PipelineSettings, TransformSettings
+from gnomon.spark.pipelines.spark_schema import arrow_schema
+from gnomon.spark.pipelines.status import options_of
+from gnomon.spark.pipelines.task_result import RESULT_DDL, decode_result
+from gnomon.spark.pipelines.task_writer import RecordDecoder, TaskWriter, decoding_of
+from gnomon.spark.process import cluster_of
+from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_VIEW: Final = "records"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_NEWEST: Final = "_newest"
+_WAIT_SECONDS: Final = 0.2
+
+
+class _StopAsked(Exception):
+    """The pipeline is to end between two batches."""
+
+
+class Runner:
+    """One run of a pipeline.
+
+    Args:
+        committed: is called with each batch.
+    """
+
+    def __init__(
+        self,
+        settings: PipelineSettings,
+        session: SparkSession,
+        checkpoint: Checkpoint,
+        table: Table,
+        commit: BatchCommit,
+        committed: Callable[[BatchProgress], None],
+    ) -> None:
+        self._settings, self._session, self._checkpoint = settings, session, checkpoint
+        self._table, self._commit, self._committed = table, commit, committed
+        self._decoding = decoding_of(settings)
+        self._meter = ProgressMeter(time.monotonic())
+        self._failure: Exception | None = None
+        self._stopping = False
+
+    def run(self) -> None:
+        """Runs until the trigger says so, the run is stopped, or a batch fails.
+
+        Raises:
+            RecordsRefused, PipelineFenced, BadTable: as `BatchCommit.commit`.
+            BadPipeline: the query or its result cannot be used.
+            StreamingQueryException: Spark could not run a batch.
+        """
+        query = self._started()
+        try:
+            while not query.awaitTermination(_WAIT_SECONDS):
+                if self._stopping and not query.status["isTriggerActive"]:
+                    query.stop()
+        except Exception:
+            if self._failure is None:
+                raise
+        if self._failure is not None and not isinstance(self._failure, _StopAsked):
+            raise self._failure
+
+    def stop(self) -> None:
+        """Ends the run after the present batch; may be called in a signal handler."""
+        self._stopping = True
+
+    def _started(self) -> StreamingQuery:
+        settings = self._settings
+        writing = self._rows().writeStream.foreachBatch(self._batch).queryName(settings.name)
+        writing = writing.option("checkpointLocation", str(self._checkpoint.spark_folder))
+        if settings.trigger.available_now:
+            writing = writing.trigger(availableNow=True)
+        elif settings.trigger.every is not None:
+            writing = writing.trigger(processingTime=settings.trigger.every)
+        return writing.start()
+
+    def _rows(self) -> DataFrame:
+        """The records as they are read, or combined rows."""
+        source = self._settings.source
+        starting = self._checkpoint.generation.starting or source.starting
+        columns = from_arrow_schema(READ_SCHEMA)
+        reading = self._session.readStream.format("gnomon").options(**source.options, **starting).schema(columns)
+        records = reading.load()
+        return records if self._decodes_and_writes_at_once else self._queried(records)
+
+    @property
+    def _decodes_and_writes_at_once(self) -> bool:
+        return self._settings.transform == AS_IS and not self._settings.target.upserts
+
+    def _queried(self, records: DataFrame) -> DataFrame:
+        """Combined rows: the result of the query, and dead records."""
+        schema = self._decoding.made().combined_schema
+        stops = self._settings.errors.on_error == "stop"
+        combined = records.mapInArrow(RecordDecoder(self._decoding, stops), from_arrow_schema(schema))
+        if self._settings.transform == AS_IS:
+            return combined
+        rows = combined.where(F.col(DEAD_COLUMN).isNull()).drop(DEAD_COLUMN)
+        result = transformed(rows, self._settings.transform)
+        dead_type = combined.schema[DEAD_COLUMN].dataType
+        result = result.withColumn(DEAD_COLUMN, F.lit(None).cast(dead_type))
+        if stops:
+            return result
+        nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in result.schema.fields[:-1]]
+        return result.unionByName(combined.where(F.col(DEAD_COLUMN).isNotNull()).select(*nulls, DEAD_COLUMN))
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        try:
+            if self._stopping:
+                raise _StopAsked
+            query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+            assert query is not None, "Spark tells the batches of a stream its query id"
+            done = self._write(frame, TableBatch(query, number))
+            self._committed(self._meter.after(done, time.monotonic(), time.time_ns() // 1_000_000, self._lag(number)))
+        except PythonException as error:
+            self._failure = refused(error) or error
+            raise
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _lag(self, number: int) -> int | None:
+        """The records that are left after a batch."""
+        options = options_of(self._settings.source, self._checkpoint)
+        (cluster, _), thread = cluster_of(options.addresses)
+        try:
+            backlog = thread.call(backlog_of, cluster, options, flat(self._checkpoint.offsets(number)))
+        except (RequestRefused, Unreachable):
+            return None
+        return sum(each.records for each in backlog)
+
+    def _write(self, frame: DataFrame, batch: TableBatch) -> CommittedBatch:
+        if self._commit.is_there(batch):
+            return CommittedBatch(batch.number, CommitVerdict.ALREADY, 0, 0, None, 0)
+        at_once = self._decodes_and_writes_at_once
+        schema = self._decoding.made().schema if at_once else rows_schema(frame)
+        if self._settings.target.upserts:
+            frame = newest(frame, self._settings.target.place_columns)
+        columns = without_deleted(schema)
+        writer = TaskWriter(
+            self._decoding if at_once else None,
+            self._table.prepare(columns),
+            schema,
+            self._settings.target.file_bytes_max,
+            self._settings.target.place_columns[-1],
+            self._commit.dead_place(batch.query),
+        )
+        found = frame.mapInArrow(writer, RESULT_DDL).collect()
+        return self._commit.commit(batch, columns, [decode_result(bytes(row[0])) for row in found])
+
+
+def refused(error: PythonException) -> RecordsRefused | None:
+    """The error of a task that stopped at a record; None for another one. Spark has texts of errors only."""
+    found = re.search(rf"{RecordsRefused.__name__}: (.*)", str(error))
+    return None if found is None else RecordsRefused(f"{found[1]} (errors.on_error decides)")
+
+
+def transformed(rows: DataFrame, transform: TransformSettings) -> DataFrame:
+    """The result of a query over the view `records`, or of a function of the rows.
+
+    Raises:
+        BadPipeline: Spark refuses the query, or the function cannot be imported, fails or returns no data frame.
+    """
+    if transform.sql is not None:
+        try:
+            for column, delay in transform.watermark:
+                rows = rows.withWatermark(column, delay)
+            rows.createOrReplaceTempView(_VIEW)
+            return rows.sparkSession.sql(transform.sql)
+        except PySparkException as error:
+            raise BadPipeline(f"transform.sql: {error}") from error
+    assert transform.function is not None
+    module, name = transform.function.split(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise BadPipeline(f"transform.function = {transform.function!r}: {error}") from error
+    try:
+        result: Any = found(rows)
+    except Exception as error:
+        raise BadPipeline(f"transform.function = {transform.function!r} failed: {error!r}") from error
+    if not hasattr(result, "writeStream"):
+        raise BadPipeline(
+            f"transform.function = {transform.function!r} returned {type(result).__name__}, no data frame"
+        )
+    frame: DataFrame = result
+    return frame
+
+
+def result_schema(session: SparkSession, rows: pa.Schema, transform: TransformSettings) -> pa.Schema:
+    """The columns of the result of a query or a function; raises as `transformed`."""
+    none = session.createDataFrame(rows.empty_table())
+    return arrow_schema(transformed(none, transform).schema.jsonValue())
+
+
+def rows_schema(combined: DataFrame) -> pa.Schema:
+    """The columns of combined rows without that of dead records."""
+    return arrow_schema(combined.drop(DEAD_COLUMN).schema.jsonValue())
+
+
+def newest(combined: DataFrame, place_columns: Sequence[str]) -> DataFrame:
+    """The newest row of each key, and all dead records."""
+    _, partition, offset, _ = place_columns
+    dead = F.col(DEAD_COLUMN)
+    keys = [F.col(KEY_COLUMN), *(dead[name] for name in ("topic", "partition", "offset"))]
+    order = Window.partitionBy(*keys).orderBy(F.col(offset).desc(), F.col(partition).desc())
+    return combined.withColumn(_NEWEST, F.row_number().over(order)).where(F.col(_NEWEST) == 1).drop(_NEWEST)

@@ -1,0 +1,110 @@
+"""The work of one task of a pipeline: records or rows in, files of the table and dead records out.
+
+A task attempt names its files by itself. The driver commits those of the attempts that succeeded, so the files of
+others are never in the table. Spark hands times over in the zone of its session; they are cast to UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnomon.spark.pipelines.dead_letters import DeadPlace, DeadTask, RecordsRefused, described
+from gnomon.spark.pipelines.decoders import decoder_of
+from gnomon.spark.pipelines.decoding import DATE_COLUMN, READ_SCHEMA, RecordDecoding, split
+from gnomon.spark.pipelines.settings import FormatSettings, PipelineSettings
+from gnomon.spark.pipelines.task_result import TaskResult
+from gnomon.spark.tables.data_file import FileLayout
+from gnomon.spark.tables.file_writer import FileWriter
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingPlan:
+    """The decoding of records, as the driver sends it to tasks."""
+
+    format: FormatSettings
+    place_columns: tuple[str, ...]
+    upserts: bool
+    dated: bool
+
+    def made(self) -> RecordDecoding:
+        """The decoding; raises as `decoder_of` and `RecordDecoding`."""
+        form = self.format
+        return RecordDecoding(decoder_of(form), form.key, self.place_columns, upserts=self.upserts, dated=self.dated)
+
+
+def decoding_of(settings: PipelineSettings) -> DecodingPlan:
+    """The decoding of a pipeline's records."""
+    target = settings.target
+    return DecodingPlan(settings.format, target.place_columns, target.upserts, DATE_COLUMN in target.partition_by)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDecoder:
+    """Decodes the records of a task into combined rows, for a query or a function over them."""
+
+    plan: DecodingPlan
+    stops: bool
+    """Whether a record that the format does not fit ends the job."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One batch of `RecordDecoding.combined` for each batch of records.
+
+        Raises:
+            RecordsRefused: `stops`, see there.
+        """
+        decoding = self.plan.made()
+        for batch in batches:
+            decoded = decoding.decode(batch.cast(READ_SCHEMA))
+            if self.stops and decoded.dead.num_rows:
+                raise RecordsRefused(described(decoded.dead))
+            yield decoding.combined(decoded)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWriter:
+    """Writes the rows of a task.
+
+    Args:
+        decoding: that of records; None if the batches are combined rows.
+        layout: that of the table's files.
+        schema: the columns of the rows.
+        time_column: the name of the column with the times of records, if the rows have it.
+        dead_letters: the place of dead records.
+    """
+
+    decoding: DecodingPlan | None
+    layout: FileLayout
+    schema: pa.Schema
+    file_bytes_max: int
+    time_column: str
+    dead_letters: DeadPlace
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row, a `TaskResult`."""
+        decoding = None if self.decoding is None else self.decoding.made()
+        writer = FileWriter(self.layout, self.schema, bytes_max=self.file_bytes_max)
+        dead = DeadTask(self.dead_letters)
+        rows = 0
+        newest: list[int] = []
+        for batch in batches:
+            decoded = split(batch) if decoding is None else decoding.decode(batch.cast(READ_SCHEMA))
+            if decoded.rows.num_rows:
+                writer.write(decoded.rows.cast(self.schema))
+                rows += decoded.rows.num_rows
+                newest += newest_ms(decoded.rows, self.time_column)
+            if decoded.dead.num_rows:
+                dead.add(decoded.dead)
+        yield TaskResult(tuple(writer.close()), rows, max(newest, default=None), *dead.finish()).encode()
+
+
+def newest_ms(rows: pa.RecordBatch, time_column: str) -> list[int]:
+    """The newest time of some rows, in milliseconds since 1970; empty if there is none."""
+    at = rows.schema.get_field_index(time_column)
+    if at < 0 or not pa.types.is_timestamp(rows.schema.field(at).type):
+        return []
+    newest = pc.max(rows.column(at).cast(pa.int64())).as_py()
+    return [] if newest is None else [newest // 1000]
