@@ -1,0 +1,1 @@
+"""`gnomon pipeline`: pipelines between topics and tables, and audits of topics."""
