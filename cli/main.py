@@ -55,6 +55,9 @@ COMMANDS = {
         "ledger.ledger", "ledger", "Create, append to, read, follow, shrink, recover, seal and delete ledgers."
     ),
     "sink": CommandPlace("sink", "sink", "List, show, finish and forget the writers of Spark's sink."),
+    "pipeline": CommandPlace(
+        "pipeline.pipeline", "pipeline", "Run and check pipelines between topics and tables, and audit topics."
+    ),
     "doctor": CommandPlace("doctor.doctor", "doctor", "Check this machine, a data directory, a cluster and a broker."),
     "profile": CommandPlace(
         "profile.profile", "profile", "Keep named sets of addresses, and choose the one that commands use."

@@ -19,6 +19,9 @@ from typing import Any
 
 from gnomon.bookie import record as records
 from gnomon.bookie.bookie import Bookie, Bookies, ensemble_of, known_bookie
+from gnomon.bookie.copies.compared_copies import ComparedEntry, EntryCopies, compare_copies
+from gnomon.bookie.copies.copies_at_bookies import AuditedLedger, confirmed_entry, copies_at_bookies
+from gnomon.bookie.copies.copy_cursor import SilentBookies
 from gnomon.bookie.digest import password_digest, secret_of
 from gnomon.bookie.entry import decode_entry
 from gnomon.bookie.errors import (
@@ -59,10 +62,13 @@ from gnomon.runtime.world import WorldError
 __all__ = [
     "MISSING",
     "RUN_BYTES_MAX",
+    "AuditedLedger",
     "Bookies",
     "CachedView",
+    "ComparedEntry",
     "DigestType",
     "EntryCache",
+    "EntryCopies",
     "EntryId",
     "EntryView",
     "Ledger",
@@ -76,9 +82,13 @@ __all__ = [
     "Quorum",
     "Reading",
     "SessionId",
+    "SilentBookies",
     "adopt_ledger",
     "check_copy",
     "claim_ledger",
+    "compare_copies",
+    "confirmed_entry",
+    "copies_at_bookies",
     "create_ledger",
     "delete_ledger",
     "delete_ledgers",

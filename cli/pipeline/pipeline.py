@@ -1,10 +1,11 @@
-"""`gnomon pipeline`: tables that follow topics, each described by one file."""
+"""`gnomon pipeline`: tables that follow topics, each described by one file, and audits of topics."""
 
 from __future__ import annotations
 
 import click
 
 from gnomon.cli.names.suggestion import CommandGroup
+from gnomon.cli.pipeline.audit import audit
 from gnomon.cli.pipeline.check import check
 from gnomon.cli.pipeline.init import init
 from gnomon.cli.pipeline.maintain import maintain
@@ -17,5 +18,5 @@ def pipeline() -> None:
     """Run and check pipelines between topics and tables, and audit topics."""
 
 
-for command in (init, check, run, status, reset, maintain):
+for command in (init, check, run, status, reset, maintain, audit):
     pipeline.add_command(command)
