@@ -23,7 +23,7 @@ KINDS = ("delta", "iceberg", "parquet")
 )
 def init(kind: str, file: Path) -> None:
     """Write a pipeline of KIND with comments, which runs once it names a topic."""
-    from gnomon.spark.pipelines.template import template
+    from gnomon.spark.pipelines.settings.template import template
 
     try:
         with file.open("x", encoding="utf-8") as written:

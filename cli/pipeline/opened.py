@@ -33,9 +33,9 @@ def opened(file: Path) -> Iterator[Pipeline]:
         from gnomon.spark.formats.decoder import BadFormat
         from gnomon.spark.offsets import BadOption
         from gnomon.spark.pipelines.batch_commit import PipelineFenced
-        from gnomon.spark.pipelines.dead_letters import RecordsRefused
         from gnomon.spark.pipelines.pipeline import Pipeline
-        from gnomon.spark.pipelines.section import BadPipeline
+        from gnomon.spark.pipelines.settings.section import BadPipeline
+        from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
         from gnomon.spark.tables.table import BadTable, TableBusy
 
         try:

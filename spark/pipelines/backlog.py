@@ -10,7 +10,7 @@ from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.spark.columns import Range
 from gnomon.spark.offsets import Offsets
 from gnomon.spark.options import SourceOptions
-from gnomon.spark.pipelines.decoding import READ_COLUMNS
+from gnomon.spark.pipelines.tasks.decoding import READ_COLUMNS
 from gnomon.spark.planning import bounds_of, partitions_of, resolved, tasks_of
 from gnomon.spark.process import Connections
 from gnomon.spark.reading import batches_of, decoded

@@ -9,13 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
-from gnomon.spark.pipelines.dead_letters import DeadPlace, RecordsRefused
-from gnomon.spark.pipelines.settings import ErrorSettings
-from gnomon.spark.pipelines.task_result import TaskResult
+from gnomon.spark.pipelines.progress import CommittedBatch
+from gnomon.spark.pipelines.settings.settings import ErrorSettings
+from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace, RecordsRefused
+from gnomon.spark.pipelines.tasks.task_result import TaskResult
 from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch, verdict
 
 
@@ -36,19 +37,6 @@ class DeadLetters(Protocol):
             PipelineFenced: another query writes there under the name of this pipeline.
             BadTable, WriterFenced, RequestRefused, Unreachable: nobody can write there now.
         """
-
-
-class CommittedBatch(NamedTuple):
-    """One batch of a pipeline."""
-
-    number: int
-    verdict: CommitVerdict
-    rows: int
-    bytes: int
-    """Of the files."""
-    newest_ms: int | None
-    """The newest time of a row, in milliseconds since 1970; None if no row has one."""
-    dead: int
 
 
 class BatchCommit:

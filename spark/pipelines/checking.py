@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from gnomon.spark.pipelines.decoding import PLACES, RecordDecoding
 from gnomon.spark.pipelines.status import PipelineStatus
+from gnomon.spark.pipelines.tasks.decoding import PLACES, RecordDecoding
 
 RECORDS: int = 10
 """Records that are decoded for a look."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gnomon.spark.pipelines.section import BadPipeline
+from gnomon.spark.pipelines.settings.section import BadPipeline
 
 _FILE: Final = "pipeline.json"
 _VERSION: Final = 1

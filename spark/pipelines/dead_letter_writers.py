@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gnomon.spark.pipelines.batch_commit import PipelineFenced
-from gnomon.spark.pipelines.dead_letters import DeadPlace, DeadTopic
-from gnomon.spark.pipelines.decoding import DEAD_SCHEMA
-from gnomon.spark.pipelines.task_result import TaskResult
+from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace, DeadTopic
+from gnomon.spark.pipelines.tasks.decoding import DEAD_SCHEMA
+from gnomon.spark.pipelines.tasks.task_result import TaskResult
 from gnomon.spark.process import cluster_of
 from gnomon.spark.sink import commit
 from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch

@@ -18,15 +18,21 @@ import pyarrow as pa
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.pipelines.backlog import first_records
 from gnomon.spark.pipelines.batch_commit import BatchCommit, DeadLetters
-from gnomon.spark.pipelines.catalog_places import placed_catalog
 from gnomon.spark.pipelines.checking import RECORDS, PipelineCheck, checked_records
 from gnomon.spark.pipelines.checkpoint import Checkpoint
-from gnomon.spark.pipelines.decoding import without_deleted
 from gnomon.spark.pipelines.progress import BatchProgress
-from gnomon.spark.pipelines.section import BadPipeline
-from gnomon.spark.pipelines.settings import AS_IS, FormatSettings, PipelineSettings, TargetSettings, parse_settings
+from gnomon.spark.pipelines.settings.catalog_places import placed_catalog
+from gnomon.spark.pipelines.settings.section import BadPipeline
+from gnomon.spark.pipelines.settings.settings import (
+    AS_IS,
+    FormatSettings,
+    PipelineSettings,
+    TargetSettings,
+    parse_settings,
+)
 from gnomon.spark.pipelines.status import PipelineStatus, options_of, status_of
-from gnomon.spark.pipelines.task_writer import decoding_of
+from gnomon.spark.pipelines.tasks.decoding import without_deleted
+from gnomon.spark.pipelines.tasks.task_writer import decoding_of
 from gnomon.spark.process import cluster_of
 from gnomon.spark.tables.table import BadTable, Table
 from gnomon.spark.writing.sink_options import SinkOptions

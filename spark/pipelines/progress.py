@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gnomon.spark.pipelines.batch_commit import CommittedBatch
+from gnomon.spark.tables.table import CommitVerdict
+
+
+class CommittedBatch(NamedTuple):
+    """One batch of a pipeline."""
+
+    number: int
+    verdict: CommitVerdict
+    rows: int
+    bytes: int
+    """Of the files."""
+    newest_ms: int | None
+    """The newest time of a row, in milliseconds since 1970; None if no row has one."""
+    dead: int
 
 
 class BatchProgress(NamedTuple):

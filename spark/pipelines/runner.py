@@ -23,17 +23,17 @@ from gnomon.client.kafka.errors import RequestRefused
 from gnomon.runtime.world import Unreachable
 from gnomon.spark.offsets import flat
 from gnomon.spark.pipelines.backlog import backlog_of
-from gnomon.spark.pipelines.batch_commit import BatchCommit, CommittedBatch
+from gnomon.spark.pipelines.batch_commit import BatchCommit
 from gnomon.spark.pipelines.checkpoint import Checkpoint
-from gnomon.spark.pipelines.dead_letters import RecordsRefused
-from gnomon.spark.pipelines.decoding import DEAD_COLUMN, KEY_COLUMN, READ_SCHEMA, without_deleted
-from gnomon.spark.pipelines.progress import BatchProgress, ProgressMeter
-from gnomon.spark.pipelines.section import BadPipeline
-from gnomon.spark.pipelines.settings import AS_IS, PipelineSettings, TransformSettings
-from gnomon.spark.pipelines.spark_schema import arrow_schema
+from gnomon.spark.pipelines.progress import BatchProgress, CommittedBatch, ProgressMeter
+from gnomon.spark.pipelines.settings.section import BadPipeline
+from gnomon.spark.pipelines.settings.settings import AS_IS, PipelineSettings, TransformSettings
 from gnomon.spark.pipelines.status import options_of
-from gnomon.spark.pipelines.task_result import RESULT_DDL, decode_result
-from gnomon.spark.pipelines.task_writer import RecordDecoder, TaskWriter, decoding_of
+from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
+from gnomon.spark.pipelines.tasks.decoding import DEAD_COLUMN, KEY_COLUMN, READ_SCHEMA, without_deleted
+from gnomon.spark.pipelines.tasks.spark_schema import arrow_schema
+from gnomon.spark.pipelines.tasks.task_result import RESULT_DDL, decode_result
+from gnomon.spark.pipelines.tasks.task_writer import RecordDecoder, TaskWriter, decoding_of
 from gnomon.spark.process import cluster_of
 from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch
 

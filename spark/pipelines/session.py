@@ -10,7 +10,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import gnomon.spark
-from gnomon.spark.pipelines.section import BadPipeline
+from gnomon.spark.pipelines.settings.section import BadPipeline
 
 _DEFAULTS: Final = {
     "spark.master": "local[*]",

@@ -9,7 +9,7 @@ from gnomon.spark.offsets import flat
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.pipelines.backlog import PartitionBacklog, backlog_of
 from gnomon.spark.pipelines.checkpoint import Checkpoint
-from gnomon.spark.pipelines.settings import SourceSettings
+from gnomon.spark.pipelines.settings.settings import SourceSettings
 from gnomon.spark.tables.table import Table, TableBatch
 
 

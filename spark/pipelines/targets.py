@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gnomon.spark.pipelines.decoding import KEY_COLUMN
-from gnomon.spark.pipelines.settings import TargetSettings
+from gnomon.spark.pipelines.settings.settings import TargetSettings
+from gnomon.spark.pipelines.tasks.decoding import KEY_COLUMN
 from gnomon.spark.tables.delta_table import DeltaTable
 from gnomon.spark.tables.iceberg_table import IcebergTable
 from gnomon.spark.tables.parquet_table import ParquetTable

@@ -15,10 +15,10 @@ from confluent_kafka import TopicPartition as Place
 from numbered_topic import NumberedTopic
 
 from gnomon.spark.pipelines.batch_commit import PipelineFenced
-from gnomon.spark.pipelines.dead_letters import RecordsRefused
 from gnomon.spark.pipelines.pipeline import Pipeline
 from gnomon.spark.pipelines.progress import BatchProgress
-from gnomon.spark.pipelines.section import BadPipeline
+from gnomon.spark.pipelines.settings.section import BadPipeline
+from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
 from gnomon.spark.tables.table import BadTable
 from gnomon.testing import KafkaBroker
 

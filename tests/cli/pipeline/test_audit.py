@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -161,16 +160,6 @@ def test_the_topics_of_a_stopped_standalone_node_are_audited_in_its_directory(in
     done = inside("pipeline", "audit", "alone", "--data-dir", tmp_path / "data", "--output", "json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["partitions"][0]["end_offset"] == 2
-
-
-def test_the_help_of_the_group_imports_no_command() -> None:
-    program = (
-        "import sys; from click.testing import CliRunner; from gnomon.cli.pipeline.pipeline import pipeline;"
-        "print(CliRunner().invoke(pipeline, ['--help']).output, 'gnomon.cli.pipeline.audit' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert "audit  Check what is stored" in done.stdout
-    assert done.stdout.endswith(" False\n")
 
 
 def test_no_topic_is_a_usage_error(inside: Run) -> None:

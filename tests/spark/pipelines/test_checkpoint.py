@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.spark.pipelines.checkpoint import Checkpoint
-from gnomon.spark.pipelines.section import BadPipeline
+from gnomon.spark.pipelines.settings.section import BadPipeline
 
 
 def test_a_new_checkpoint_is_of_the_first_generation(tmp_path: Path) -> None:

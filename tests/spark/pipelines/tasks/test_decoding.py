@@ -1,4 +1,4 @@
-"""From records to rows and dead records (`spark.pipelines.decoding`)."""
+"""From records to rows and dead records (`spark.pipelines.tasks.decoding`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gnomon.spark.formats.decoder import Decoder
 from gnomon.spark.formats.json_values import JsonDecoder
 from gnomon.spark.formats.plain_values import RawDecoder, TextDecoder
-from gnomon.spark.pipelines.decoding import DEAD_SCHEMA, READ_COLUMNS, RecordDecoding, split
-from gnomon.spark.pipelines.section import BadPipeline
+from gnomon.spark.pipelines.settings.section import BadPipeline
+from gnomon.spark.pipelines.tasks.decoding import DEAD_SCHEMA, READ_COLUMNS, RecordDecoding, split
 
 PLACE_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
 NUMBERS = JsonDecoder(pa.schema([("a", pa.int64())]))

@@ -9,7 +9,7 @@ from gnomon.spark.formats.decoder import Decoder
 from gnomon.spark.formats.json_values import JsonDecoder
 from gnomon.spark.formats.plain_values import RawDecoder, TextDecoder
 from gnomon.spark.formats.schema_registry import SchemaRegistry
-from gnomon.spark.pipelines.settings import FormatSettings
+from gnomon.spark.pipelines.settings.settings import FormatSettings
 
 
 def decoder_of(form: FormatSettings) -> Decoder:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 
 from gnomon.spark.columns import HEADERS
-from gnomon.spark.pipelines.decoding import DEAD_SCHEMA, PLACES
+from gnomon.spark.pipelines.tasks.decoding import DEAD_SCHEMA, PLACES
 from gnomon.spark.sink import SinkTask
 from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.file_writer import FileWriter

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from gnomon.spark.columns import SCHEMA
 from gnomon.spark.formats.decoder import Decoder, Misfit
 from gnomon.spark.formats.plain_values import TextDecoder
-from gnomon.spark.pipelines.section import BadPipeline
+from gnomon.spark.pipelines.settings.section import BadPipeline
 
 KEY_COLUMN: Final = "_key"
 DATE_COLUMN: Final = "_date"
@@ -48,7 +48,7 @@ class DecodedRecords(NamedTuple):
 
     rows: pa.RecordBatch
     dead: pa.RecordBatch
-    """Those that the format does not fit (DEAD_SCHEMA)."""
+    """The records that the format does not fit (DEAD_SCHEMA)."""
 
 
 class RecordDecoding:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.spark.pipelines.dead_letters import DeadPlace, DeadTask, RecordsRefused, described
-from gnomon.spark.pipelines.decoders import decoder_of
-from gnomon.spark.pipelines.decoding import DATE_COLUMN, READ_SCHEMA, RecordDecoding, split
-from gnomon.spark.pipelines.settings import FormatSettings, PipelineSettings
-from gnomon.spark.pipelines.task_result import TaskResult
+from gnomon.spark.pipelines.settings.settings import FormatSettings, PipelineSettings
+from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace, DeadTask, RecordsRefused, described
+from gnomon.spark.pipelines.tasks.decoders import decoder_of
+from gnomon.spark.pipelines.tasks.decoding import DATE_COLUMN, READ_SCHEMA, RecordDecoding, split
+from gnomon.spark.pipelines.tasks.task_result import TaskResult
 from gnomon.spark.tables.data_file import FileLayout
 from gnomon.spark.tables.file_writer import FileWriter
 

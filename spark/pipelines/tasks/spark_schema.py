@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from gnomon.spark.pipelines.section import BadPipeline
+from gnomon.spark.pipelines.settings.section import BadPipeline
 
 _TYPES: Final = {
     "boolean": pa.bool_(),

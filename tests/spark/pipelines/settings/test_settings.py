@@ -1,4 +1,4 @@
-"""The settings of a pipeline (`spark.pipelines.settings`)."""
+"""The settings of a pipeline (`spark.pipelines.settings.settings`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gnomon.spark.pipelines.section import BadPipeline
-from gnomon.spark.pipelines.settings import PipelineSettings, parse_settings
+from gnomon.spark.pipelines.settings.section import BadPipeline
+from gnomon.spark.pipelines.settings.settings import PipelineSettings, parse_settings
 
 LEAST = """
 name = "flights"

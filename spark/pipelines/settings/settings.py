@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from gnomon.spark.pipelines.section import BadPipeline, Section
+from gnomon.spark.pipelines.settings.section import BadPipeline, Section
 from gnomon.spark.writing.sink_options import WRITER_CHARACTERS_MAX
 
 _NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{WRITER_CHARACTERS_MAX}}}")
@@ -33,7 +33,7 @@ class SourceSettings:
     options: Mapping[str, str]
     """The options of the format `gnomon`."""
     starting: Mapping[str, str]
-    """Those that say where a new pipeline starts."""
+    """The options that say where a new pipeline starts."""
 
 
 @dataclass(frozen=True, slots=True)
