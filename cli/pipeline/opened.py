@@ -34,6 +34,7 @@ def opened(file: Path) -> Iterator[Pipeline]:
         from gnomon.spark.offsets import BadOption
         from gnomon.spark.pipelines.batch_commit import PipelineFenced
         from gnomon.spark.pipelines.pipeline import Pipeline
+        from gnomon.spark.pipelines.run_failed import RunFailed
         from gnomon.spark.pipelines.settings.section import BadPipeline
         from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
         from gnomon.spark.tables.table import BadTable, TableBusy
@@ -44,7 +45,7 @@ def opened(file: Path) -> Iterator[Pipeline]:
             raise Failure(f"{file}: {error}", Exit.USAGE) from None
         except PipelineFenced as error:
             raise Failure(str(error), Exit.CONFLICT) from None
-        except (RecordsRefused, BadTable, TableBusy, RequestRefused) as error:
+        except (RecordsRefused, RunFailed, BadTable, TableBusy, RequestRefused) as error:
             raise Failure(str(error)) from None
     except ModuleNotFoundError as error:
         raise Failure(

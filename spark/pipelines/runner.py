@@ -7,14 +7,13 @@ write files. Dead records pass the query by: they are a branch of their own, whi
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException, PythonException
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.window import Window
@@ -26,10 +25,10 @@ from gnomon.spark.pipelines.backlog import backlog_of
 from gnomon.spark.pipelines.batch_commit import BatchCommit
 from gnomon.spark.pipelines.checkpoint import Checkpoint
 from gnomon.spark.pipelines.progress import BatchProgress, CommittedBatch, ProgressMeter
+from gnomon.spark.pipelines.run_failed import own_error
 from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.pipelines.settings.settings import AS_IS, PipelineSettings, TransformSettings
 from gnomon.spark.pipelines.status import options_of
-from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
 from gnomon.spark.pipelines.tasks.decoding import DEAD_COLUMN, KEY_COLUMN, READ_SCHEMA, without_deleted
 from gnomon.spark.pipelines.tasks.spark_schema import arrow_schema
 from gnomon.spark.pipelines.tasks.task_result import RESULT_DDL, decode_result
@@ -70,7 +69,7 @@ class Runner:
         self._settings, self._session, self._checkpoint = settings, session, checkpoint
         self._table, self._commit, self._committed = table, commit, committed
         self._decoding = decoding_of(settings)
-        self._meter = ProgressMeter(time.monotonic())
+        self._meter: ProgressMeter | None = None
         self._failure: Exception | None = None
         self._stopping = False
 
@@ -80,16 +79,16 @@ class Runner:
         Raises:
             RecordsRefused, PipelineFenced, BadTable: as `BatchCommit.commit`.
             BadPipeline: the query or its result cannot be used.
-            StreamingQueryException: Spark could not run a batch.
+            RunFailed: the topics cannot be read.
+            PySparkException: any other error of Spark.
         """
-        query = self._started()
         try:
+            query = self._started()
             while not query.awaitTermination(_WAIT_SECONDS):
                 if self._stopping and not query.status["isTriggerActive"]:
                     query.stop()
-        except Exception:
-            if self._failure is None:
-                raise
+        except PySparkException as error:
+            self._failure = self._failure or own_error(error) or error
         if self._failure is not None and not isinstance(self._failure, _StopAsked):
             raise self._failure
 
@@ -140,15 +139,13 @@ class Runner:
         try:
             if self._stopping:
                 raise _StopAsked
+            self._meter = self._meter or ProgressMeter(time.monotonic())
             query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
             assert query is not None, "Spark tells the batches of a stream its query id"
             done = self._write(frame, TableBatch(query, number))
             self._committed(self._meter.after(done, time.monotonic(), time.time_ns() // 1_000_000, self._lag(number)))
-        except PythonException as error:
-            self._failure = refused(error) or error
-            raise
         except Exception as error:
-            self._failure = error
+            self._failure = own_error(error) or error if isinstance(error, PySparkException) else error
             raise
 
     def _lag(self, number: int) -> int | None:
@@ -181,12 +178,6 @@ class Runner:
         return self._commit.commit(batch, columns, [decode_result(bytes(row[0])) for row in found])
 
 
-def refused(error: PythonException) -> RecordsRefused | None:
-    """The error of a task that stopped at a record; None for another one. Spark has texts of errors only."""
-    found = re.search(rf"{RecordsRefused.__name__}: (.*)", str(error))
-    return None if found is None else RecordsRefused(f"{found[1]} (errors.on_error decides)")
-
-
 def transformed(rows: DataFrame, transform: TransformSettings) -> DataFrame:
     """The result of a query over the view `records`, or of a function of the rows.
 
@@ -200,7 +191,7 @@ def transformed(rows: DataFrame, transform: TransformSettings) -> DataFrame:
             rows.createOrReplaceTempView(_VIEW)
             return rows.sparkSession.sql(transform.sql)
         except PySparkException as error:
-            raise BadPipeline(f"transform.sql: {error}") from error
+            raise BadPipeline(f"transform.sql: {str(error).splitlines()[0]}") from error
     assert transform.function is not None
     module, name = transform.function.split(":")
     try:

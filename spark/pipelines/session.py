@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,12 +17,13 @@ from gnomon.spark.pipelines.settings.section import BadPipeline
 
 _DEFAULTS: Final = {
     "spark.master": "local[*]",
-    "spark.pyspark.python": sys.executable,
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 """Spark's settings unless the pipeline's file has them."""
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""They print errors that are raised, too."""
 
 
 def opened(name: str, given: Mapping[str, str]) -> SparkSession:
@@ -31,6 +35,10 @@ def opened(name: str, given: Mapping[str, str]) -> SparkSession:
     Raises:
         BadPipeline: there is no Java that Spark could use.
     """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers need the same packages
+    for logger in _LOGGERS:
+        logging.getLogger(logger).disabled = True
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # which is not used
     builder = SparkSession.builder.appName(f"gnomon pipeline {name}")
     for key, value in (_DEFAULTS | dict(given)).items():
         builder = builder.config(key, value)

@@ -12,24 +12,27 @@ class BadPipeline(Exception):
 
 
 class Section:
-    """A table of the file. The keys that are asked for are the known ones (`check_known`).
+    """A table of the file.
 
     Args:
         name: its dotted name, empty for the file itself.
+        known: its keys.
 
     Raises:
-        BadPipeline: so all methods, see there.
+        BadPipeline: another key is given; so all methods, see there.
     """
 
-    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
         self.name = name
         self._given = given
-        self._known: list[str] = []
+        for key in given:
+            if key not in known:
+                nearest = get_close_matches(key, known, 1)
+                advice = f"; is it {nearest[0]}?" if nearest else f": there are {', '.join(sorted(known))}"
+                raise BadPipeline(f"{self._dotted(key)}: no such setting{advice}")
 
     def given(self, key: str) -> Any:
         """The value as it is; None if it is not given."""
-        if key not in self._known:
-            self._known.append(key)
         return self._given.get(key)
 
     def text(self, key: str) -> str | None:
@@ -88,20 +91,12 @@ class Section:
             raise self._unfit(key, value, "true or false")
         return bool(value)
 
-    def section(self, key: str) -> Section:
+    def section(self, key: str, known: tuple[str, ...]) -> Section:
         """A table within, empty if it is not given."""
         value = self.given(key)
         if value is not None and not isinstance(value, dict):
             raise self._unfit(key, value, "a table")
-        return Section(self._dotted(key), value or {})
-
-    def check_known(self) -> None:
-        """Refuses a key that nobody has asked for."""
-        for key in self._given:
-            if key not in self._known:
-                nearest = get_close_matches(key, self._known, 1)
-                advice = f"; is it {nearest[0]}?" if nearest else f": there are {', '.join(sorted(self._known))}"
-                raise BadPipeline(f"{self._dotted(key)}: no such setting{advice}")
+        return Section(self._dotted(key), value or {}, known)
 
     def _flat(self, name: str, prefix: str, value: Mapping[str, Any]) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []

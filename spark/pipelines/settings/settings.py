@@ -20,6 +20,25 @@ from gnomon.spark.writing.sink_options import WRITER_CHARACTERS_MAX
 
 _NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{WRITER_CHARACTERS_MAX}}}")
 _FORMATS: Final = ("json", "csv", "avro", "text", "raw")
+_SECTIONS: Final = {
+    "source": ("bootstrap", "topic", "topics", "pattern", "start", "options"),
+    "format": ("kind", "schema", "schema_file", "registry", "delimiter", "key"),
+    "transform": ("sql", "function", "watermark"),
+    "target": (
+        "kind",
+        "path",
+        "table",
+        "catalog",
+        "mode",
+        "partition_by",
+        "evolve",
+        "file_bytes",
+        "place_columns",
+    ),
+    "errors": ("on_error", "dead_letter_topic", "dead_letter_path", "max_errors"),
+    "trigger": ("every", "available_now"),
+}
+"""The keys of each section."""
 _WITH_SCHEMA: Final = ("json", "csv")
 FILE_BYTES_MAX: Final = 128 << 20
 PLACE_COLUMNS: Final = ("_topic", "_partition", "_offset", "_timestamp")
@@ -143,26 +162,28 @@ def parse_settings(given: Mapping[str, Any]) -> PipelineSettings:
     Raises:
         BadPipeline: one of them cannot be used.
     """
-    file = Section("", given)
+    file = Section("", given, ("name", "checkpoint", "spark", *_SECTIONS))
     name = file.needed("name")
     if not _NAME.fullmatch(name):
         raise BadPipeline(
             f"name = {name!r:.250}: expected 1 to {WRITER_CHARACTERS_MAX} characters from letters, digits, '.', '_'"
             " and '-'"
         )
-    form, target = _format(file.section("format")), _target(file.section("target"))
+    form, target = (
+        _format(file.section("format", _SECTIONS["format"])),
+        _target(file.section("target", _SECTIONS["target"])),
+    )
     found = PipelineSettings(
         name,
         file.text("checkpoint") or f"{name}.checkpoint",
-        _source(file.section("source")),
+        _source(file.section("source", _SECTIONS["source"])),
         form,
-        _transform(file.section("transform")),
+        _transform(file.section("transform", _SECTIONS["transform"])),
         target,
-        _errors(file.section("errors")),
-        _trigger(file.section("trigger")),
+        _errors(file.section("errors", _SECTIONS["errors"])),
+        _trigger(file.section("trigger", _SECTIONS["trigger"])),
         file.texts_by_name("spark"),
     )
-    file.check_known()
     if target.upserts and form.key == "none":
         raise BadPipeline('target.mode = \'upsert\': a row replaces that of its key: give format.key = "text" or "raw"')
     return found
@@ -181,7 +202,6 @@ def _source(section: Section) -> SourceSettings:
         names = [section.needed("topic")] if "topic" in topics else section.texts("topics")
         options["subscribe"] = ",".join(names)
     starting = _start(section.given("start"), section)
-    section.check_known()
     return SourceSettings(options, starting)
 
 
@@ -212,7 +232,6 @@ def _format(section: Section) -> FormatSettings:
         section.text("delimiter") or ",",
         section.one_of("key", ("none", "text", "raw")),
     )
-    section.check_known()
     if (found.schema is not None) != (kind in _WITH_SCHEMA):
         raise BadPipeline(
             f'{section.name}.schema: needed for {kind!r}, such as "id BIGINT, name STRING"'
@@ -231,7 +250,6 @@ def _format(section: Section) -> FormatSettings:
 def _transform(section: Section) -> TransformSettings:
     watermark = tuple(section.texts_by_name("watermark").items())
     found = TransformSettings(section.text("sql"), section.text("function"), watermark)
-    section.check_known()
     if found.sql is not None and found.function is not None:
         raise BadPipeline(f"{section.name}: give one of sql and function")
     if watermark and found.sql is None:
@@ -261,7 +279,6 @@ def _target(section: Section) -> TargetSettings:
         section.number("file_bytes", 1, FILE_BYTES_MAX) or FILE_BYTES_MAX,
         tuple(names.get(name.removeprefix("_"), name) for name in PLACE_COLUMNS),
     )
-    section.check_known()
     if is_iceberg != bool(found.catalog):
         raise BadPipeline(f"{section.name}.catalog: the properties of the catalog are for 'iceberg', and needed for it")
     if found.upserts and kind == "parquet":
@@ -278,7 +295,6 @@ def _errors(section: Section) -> ErrorSettings:
         section.text("dead_letter_path"),
         section.number("max_errors", 0),
     )
-    section.check_known()
     places = [place for place in (found.dead_letter_topic, found.dead_letter_path) if place is not None]
     if len(places) != (found.on_error == "dead_letter"):
         raise BadPipeline(
@@ -290,7 +306,6 @@ def _errors(section: Section) -> ErrorSettings:
 
 def _trigger(section: Section) -> TriggerSettings:
     found = TriggerSettings(section.text("every"), section.flag("available_now"))
-    section.check_known()
     if found.available_now and found.every is not None:
         raise BadPipeline(f"{section.name}: give one of every and available_now")
     return found

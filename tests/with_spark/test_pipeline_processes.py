@@ -1,0 +1,142 @@
+"""`gnomon pipeline run` as a process: killed drivers and brokers, an orderly end, and two drivers at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pytest
+from cluster_broker import ClusterBroker
+from copying import WAIT_SECONDS
+from numbered_topic import NumberedTopic
+
+from gnomon.testing import KafkaBroker
+
+GNOMON = Path(sys.executable).with_name("gnomon")
+FILE = """
+name = "copy"
+[source]
+bootstrap = "{servers}"
+topic = "{topic}"
+options = {{maxOffsetsPerTrigger = 100}}
+[format]
+kind = "csv"
+schema = "number BIGINT"
+[target]
+kind = "{kind}"
+path = "table"
+[trigger]
+{trigger}
+[spark]
+"spark.master" = "local[2]"
+"""
+
+
+class PipelineFolder:
+    """A pipeline that copies a numbered topic, 100 records a batch; its file, checkpoint and table are in a folder."""
+
+    def __init__(
+        self, folder: Path, topic: NumberedTopic, kind: str, trigger: str = 'every = "100 milliseconds"'
+    ) -> None:
+        self._folder, self._topic, self._kind = folder, topic, kind
+        self.file = folder / "copy.toml"
+        self.file.write_text(FILE.format(servers=topic.servers, topic=topic.name, kind=kind, trigger=trigger))
+
+    @contextmanager
+    def driver(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """A driver, which is killed with its JVM and its workers at the end."""
+        command = [str(GNOMON), "pipeline", "run", str(self.file), *options]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+    def wait_for_batches(self, more: int) -> None:
+        """Waits until the drivers have finished that many batches."""
+        start, deadline = self.batches(), time.monotonic() + WAIT_SECONDS
+        while self.batches() < start + more:
+            assert time.monotonic() < deadline, "the driver does not get on"
+            time.sleep(0.05)
+
+    def batches(self) -> int:
+        """The finished batches."""
+        return len(list((self._folder / "copy.checkpoint" / "0" / "commits").glob("[0-9]*")))
+
+    def run(self) -> None:
+        """Runs to the present end of the topic."""
+        last = PipelineFolder(self._folder, self._topic, self._kind, "available_now = true")
+        done = subprocess.run(
+            [str(GNOMON), "pipeline", "run", str(last.file)], capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+
+    def check(self) -> None:
+        """Each record is in the table once."""
+        if self._kind == "delta":
+            import deltalake
+
+            found = duckdb.from_arrow(deltalake.DeltaTable(str(self._folder / "table")).to_pyarrow_dataset())
+        else:
+            found = duckdb.read_parquet(f"{self._folder}/table/*.parquet")
+        rows = found.project("number, _partition, _offset").order("number").fetchall()
+        partitions = self._topic.partitions
+        assert rows == [(n, n % partitions, n // partitions) for n in range(self._topic.sent)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_each_record_is_in_the_table_once_though_drivers_and_brokers_are_killed(
+    topic: NumberedTopic, broker: KafkaBroker | ClusterBroker, tmp_path: Path, kind: str
+) -> None:
+    topic.produce(3_000)
+    pipeline = PipelineFolder(tmp_path, topic, kind)
+    for number in range(3):
+        with pipeline.driver():
+            pipeline.wait_for_batches(2)
+            if number < 2:
+                broker.kill()
+                broker.start()
+                pipeline.wait_for_batches(1)
+    pipeline.run()
+    pipeline.check()
+
+
+def test_a_driver_that_is_asked_to_stop_ends_after_its_batch(topic: NumberedTopic, tmp_path: Path) -> None:
+    topic.produce(3_000)
+    pipeline = PipelineFolder(tmp_path, topic, "parquet")
+    with pipeline.driver("--output", "json") as driver:
+        pipeline.wait_for_batches(2)
+        driver.send_signal(signal.SIGTERM)
+        output, errors = driver.communicate(timeout=60)
+        assert driver.returncode == 0, errors
+    reports = [json.loads(line) for line in output.splitlines()]
+    assert [report["batch"] for report in reports] == list(range(len(reports)))
+    assert {report["rows"] for report in reports} == {100}
+    pipeline.run()
+    pipeline.check()
+
+
+def test_two_drivers_of_one_checkpoint_write_each_record_once(topic: NumberedTopic, tmp_path: Path) -> None:
+    topic.produce(3_000)
+    pipeline = PipelineFolder(tmp_path, topic, "delta")
+    with pipeline.driver() as first, pipeline.driver() as second:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while first.poll() is None and second.poll() is None:
+            assert time.monotonic() < deadline, "both drivers go on"
+            time.sleep(0.1)
+        ended = first if first.poll() is not None else second
+        _, errors = ended.communicate()
+        assert ended.returncode == 5, errors
+        assert "ALREADY" in errors or "FENCED" in errors
+    pipeline.run()
+    pipeline.check()
