@@ -7,7 +7,7 @@
 
 All values of a record batch are parsed in one call of Arrow's reader, which takes some 1 us for each. The reader takes
 them for a stream of objects. Each value must begin with `{` and end with `}`, so that no object continues in the next
-value; then the number of objects tells whether a value has several.
+value; then the number of objects shows whether a value has several.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from gnomon.spark.tables.local_folder import local_folder, make_folder, sync, sy
 from gnomon.spark.tables.schema_fit import Evolution, additions, check_partitioning, check_rows
 from gnomon.spark.tables.staged_files import remove_staged, remove_unused, staged_folder, staged_layout
 from gnomon.spark.tables.table import (
+    AGAIN,
     QUERY_DIGITS,
     BadTable,
     CommitMode,
@@ -37,8 +38,6 @@ from gnomon.spark.tables.upsert_rows import check_keys, read_rows
 if TYPE_CHECKING:
     import deltalake
 
-AGAIN: Final = None
-"""The result of an attempt that decides again, by the new state of the table."""
 _SYNCED_VERSIONS: Final = 10
 """More than one, since the driver of an earlier version may have died before it synced the log."""
 
@@ -104,7 +103,6 @@ class DeltaTable:
 
     def commit(self, batch: TableBatch, schema: pa.Schema, files: Sequence[DataFile]) -> CommitVerdict:
         """See `Table`."""
-        self.prepare(schema)
         found = decided(self._name, lambda: self._attempt(batch, schema, files))
         if found is not CommitVerdict.FENCED:
             self._sync_log()
@@ -128,7 +126,10 @@ class DeltaTable:
         )
 
     def _attempt(self, batch: TableBatch, schema: pa.Schema, files: Sequence[DataFile]) -> CommitVerdict | None:
-        handle = self._loaded()
+        handle = self._load()
+        if handle is None:
+            self.prepare(schema)
+            return AGAIN
         found = verdict(self._last(handle), batch, self._replaces)
         if found is not CommitVerdict.OPEN:
             return found
@@ -240,6 +241,7 @@ class DeltaTable:
         Raises:
             BadTable: the rows do not fit, or the table has rules for its rows that files would evade.
         """
+        self._check(schema)
         metadata = handle.metadata()
         check_partitioning(self._name, metadata.partition_columns, self._partition_by)
         check_rules(self._name, metadata.configuration, handle.protocol().writer_features or [])

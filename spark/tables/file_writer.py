@@ -5,7 +5,7 @@
 2. The rows of a file have the same values in these columns, and its folder is named after them.
 3. At most OPEN_FILES_MAX files are open, and at most BUFFERED_BYTES_MAX of rows wait for the next row group, plus a
    batch.
-4. Where the columns are not in the files, an empty text becomes null: the names of folders cannot tell them apart.
+4. Where the columns are not in the files, an empty text becomes null: in the names of folders both are the same.
 """
 
 from __future__ import annotations

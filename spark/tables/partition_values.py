@@ -72,7 +72,7 @@ def without(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def nulls_for_empty(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The batch with a null for each empty text in these columns: names of folders cannot tell them apart."""
+    """The batch with a null for each empty text in these columns: in names of folders both are the same."""
     arrays = [
         pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
         if name in columns and (pa.types.is_string(array.type) or pa.types.is_large_string(array.type))
