@@ -138,7 +138,7 @@ class DeltaTable:
             if added:
                 handle.alter.add_columns(list(self._delta.Schema.from_arrow(pa.schema(added)).fields))
                 return AGAIN  # the handle may have seen commits of others since the verdict
-            if self._upserts:
+            if self._upserts and files:
                 self._merge(handle, batch, files)
             else:
                 self._append(handle, batch, files)

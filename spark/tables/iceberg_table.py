@@ -155,7 +155,7 @@ class IcebergTable:
             with transaction.update_schema() as update:
                 update.union_by_name(pa.schema(added))
         transaction.set_properties({self._record: f"{batch.query_digits}/{batch.number}"})
-        if self._upserts:
+        if self._upserts and files:
             self._upsert(table, transaction, files, people)
         else:
             paths = [f"{table.location().rstrip('/')}/data/{file.path}" for file in files]

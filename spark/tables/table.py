@@ -114,7 +114,7 @@ class Table(Protocol):
 
         Args:
             schema: see `prepare`.
-            files: written in the layout that `prepare` returned, at least one.
+            files: written in the layout that `prepare` returned; none for a batch without rows.
 
         Raises:
             BadTable: the schema does not fit; nothing is added.
