@@ -2,7 +2,7 @@
 
 1. `commit.retry.num-retries` is 0: a commit that is refused is not repeated by pyiceberg.
 2. The metrics of the columns that the table is partitioned by are `full`: pyiceberg takes the values of a file from
-   them, and takes a null where metrics are missing, as for the columns after the 100th.
+   them, and takes a null where metrics are missing, as on a table with `write.metadata.metrics.default=none`.
 3. A table that a pipeline creates merges its manifests, and keeps a bounded number of old metadata files: there is one
    of each for each batch.
 """
@@ -72,7 +72,12 @@ class CatalogEntry:
     def create(self, schema: pa.Schema) -> LoadedTable:
         """Creates the table; if another driver has just done so, this is that driver's."""
         catalog = self._catalog()
-        catalog.create_namespace_if_not_exists(self._identifier[:-1])
+        namespace = self._identifier[:-1]
+        try:
+            catalog.create_namespace_if_not_exists(namespace)
+        except Exception:  # of the catalog's database, if another driver has just created it
+            if not catalog.namespace_exists(namespace):
+                raise
         try:
             transaction = catalog.create_table_transaction(
                 self._identifier, schema, properties={**_TIDY, **self._needed}
@@ -101,5 +106,8 @@ class CatalogEntry:
             pass  # the property is looked at before each commit
 
     def _catalog(self) -> Catalog:
-        catalog: Catalog = self._load_catalog(self._catalog_name, **self._properties)
+        try:
+            catalog: Catalog = self._load_catalog(self._catalog_name, **self._properties)
+        except Exception:  # a new database, whose tables two drivers create at the same time, fails for one of them
+            catalog = self._load_catalog(self._catalog_name, **self._properties)
         return catalog

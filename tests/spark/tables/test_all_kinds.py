@@ -93,7 +93,7 @@ def test_many_batches_follow_each_other(kind: LakeKind) -> None:
 
 def before_committing(kind: LakeKind, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Calls `act` once, after the next driver has read the table and before that driver commits."""
-    original = kind.module.verdict  # type: ignore[attr-defined]  # each kind imports it
+    original = kind.module.verdict
     waiting = [act]
 
     def hooked(*args: Any) -> CommitVerdict:
@@ -161,7 +161,7 @@ def test_a_driver_that_always_loses_says_so(kind: LakeKind, monkeypatch: pytest.
     monkeypatch.setattr(tables, "ATTEMPTS_MAX", 2)
     slow, fast = kind.open(), kind.open("p", replaces=OTHER_QUERY)
     files = write(slow, rows_of(99))
-    original = kind.module.verdict  # type: ignore[attr-defined]  # each kind imports it
+    original = kind.module.verdict
     numbers = iter(range(10))
 
     def overtaken(*args: Any) -> CommitVerdict:
@@ -180,7 +180,7 @@ def test_two_drivers_create_a_table_at_once(kind: LakeKind, monkeypatch: pytest.
     """The second one creates it after the first one has found none."""
     first, second = kind.open(partition_by=["day"]), kind.open(partition_by=["day"])
     schema = pa.schema(SCHEMA)
-    original = kind.module.check_rows  # type: ignore[attr-defined]  # each kind imports it
+    original = kind.module.check_rows
 
     def hooked(*args: Any) -> None:
         original(*args)
@@ -188,7 +188,7 @@ def test_two_drivers_create_a_table_at_once(kind: LakeKind, monkeypatch: pytest.
         loads = "load" if kind.name == "iceberg" else "_load"
         if kind.name == "parquet":
             return
-        owner: Any = first._entry if kind.name == "iceberg" else first  # type: ignore[attr-defined]  # seen empty
+        owner: Any = first._entry if kind.name == "iceberg" else first
         load = getattr(owner, loads)
 
         def too_early() -> None:

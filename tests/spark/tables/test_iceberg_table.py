@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from lake_tables import QUERY, SCHEMA, LakeKind, put, rows_of, write
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as LoadedTable
 from pyiceberg.transforms import BucketTransform
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from gnomon.spark.tables import iceberg_table
 from gnomon.spark.tables.iceberg_table import IcebergTable
@@ -94,12 +97,14 @@ def test_snapshots_of_the_last_week_stay(kind: LakeKind) -> None:
     assert len(loaded(kind).snapshots()) == 3
 
 
-def test_a_partition_is_known_among_very_many_columns(kind: LakeKind) -> None:
-    """pyiceberg keeps bounds of the first 100 columns only, and takes partitions from bounds."""
-    names = ["id", *(f"c{number}" for number in range(150)), "part"]
-    schema = pa.schema([(name, pa.int64()) for name in names])
-    rows = [dict.fromkeys(names, number) for number in (1, 2)]
-    put(kind.open(partition_by=["part"]), 0, rows, schema)
+def test_partitions_are_known_in_a_table_without_metrics(kind: LakeKind) -> None:
+    """pyiceberg takes partitions from metrics."""
+    schema = pa.schema([("id", pa.int64()), ("part", pa.int64())])
+    kind.open(partition_by=["part"]).prepare(schema)
+    with loaded(kind).transaction() as transaction:
+        transaction.remove_properties("write.metadata.metrics.column.part")
+        transaction.set_properties({"write.metadata.metrics.default": "none"})
+    put(kind.open(partition_by=["part"]), 0, [{"id": number, "part": number} for number in (1, 2)], schema)
     partitions = loaded(kind).inspect.partitions()["partition"].to_pylist()
     assert sorted(each["part"] for each in partitions) == [1, 2]
     assert loaded(kind).scan(row_filter="part = 2").to_arrow()["id"].to_pylist() == [2]
@@ -118,6 +123,38 @@ def test_old_manifests_and_metadata_are_cleared_away(kind: LakeKind) -> None:
     assert snapshot is not None
     assert len(snapshot.manifests(loaded(kind).io)) <= 5
     assert kind.ids() == list(range(10))
+
+
+def test_two_drivers_create_a_namespace_at_once(kind: LakeKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = SqlCatalog.create_namespace
+
+    def too_late(*args: Any) -> None:
+        original(*args)
+        raise IntegrityError("INSERT", {}, Exception("UNIQUE constraint failed"))
+
+    monkeypatch.setattr(SqlCatalog, "create_namespace", too_late)
+    assert put(kind.open(), 0, rows_of(0)) is CommitVerdict.COMMITTED
+
+    def fails(*_: Any) -> None:
+        raise IntegrityError("INSERT", {}, Exception("disk full"))
+
+    monkeypatch.setattr(SqlCatalog, "create_namespace", fails)
+    with pytest.raises(IntegrityError, match="disk full"):
+        IcebergTable("other.t", "p", catalog=kind.catalog).prepare(SCHEMA)
+
+
+def test_two_drivers_create_a_catalog_at_once(kind: LakeKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = SqlCatalog.create_tables
+    calls = []
+
+    def too_late(catalog: SqlCatalog) -> None:
+        original(catalog)
+        calls.append(1)
+        if len(calls) == 1:
+            raise OperationalError("CREATE TABLE", {}, Exception("table iceberg_tables already exists"))
+
+    monkeypatch.setattr(SqlCatalog, "create_tables", too_late)
+    assert put(kind.open(), 0, rows_of(0)) is CommitVerdict.COMMITTED
 
 
 def test_all_files_of_a_table_are_synced(kind: LakeKind, monkeypatch: pytest.MonkeyPatch) -> None:
