@@ -19,7 +19,7 @@ import pyarrow as pa
 from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.delta_rules import check_rules
 from gnomon.spark.tables.lake_package import lake_package
-from gnomon.spark.tables.local_folder import local_folder, make_folder, sync, sync_folders
+from gnomon.spark.tables.local_folder import local_folder, make_folder, sync, sync_newest
 from gnomon.spark.tables.schema_fit import Evolution, additions, check_partitioning, check_rows
 from gnomon.spark.tables.staged_files import remove_staged, remove_unused, staged_folder, staged_layout
 from gnomon.spark.tables.table import (
@@ -249,11 +249,8 @@ class DeltaTable:
 
     def _sync_log(self) -> None:
         """Syncs the log, so that a batch is not forgotten by a power loss after Spark has remembered it."""
-        log = self._folder / "_delta_log"
-        newest = sorted(log.glob("*.json"))[-_SYNCED_VERSIONS:]
-        for each in newest:
-            sync(each)
-        sync_folders([log, self._folder])
+        sync_newest(self._folder / "_delta_log", "*.json", _SYNCED_VERSIONS)
+        sync(self._folder)
 
 
 def _quoted(name: str) -> str:
