@@ -2,13 +2,15 @@
 
 1. `commit.retry.num-retries` is 0: a commit that is refused is not repeated by pyiceberg.
 2. The metrics of the columns that the table is partitioned by are `full`: pyiceberg takes the values of a file from
-   them, and takes a null where metrics are missing, as for the columns after the 100th.
+   them, and takes a null where metrics are missing, as on a table with `write.metadata.metrics.default=none`.
+3. A table that a pipeline creates merges its manifests, and keeps a bounded number of old metadata files: there is one
+   of each for each batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -18,6 +20,13 @@ from gnomon.spark.tables.table import BadTable
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table as LoadedTable
+
+_FILE_IO: Final = "gnomon.spark.tables.synced_file_io.SyncedFileIO"
+_TIDY: Final = {
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
 
 
 class CatalogEntry:
@@ -36,7 +45,8 @@ class CatalogEntry:
         if len(self._identifier) < 2 or not all(self._identifier):
             raise BadTable(f"{identifier!r} is no name of an Iceberg table: write namespace.table")
         self._catalog_name = catalog.get("name", "default")
-        self._properties = {name: value for name, value in catalog.items() if name != "name"}
+        self._properties = {"py-io-impl": _FILE_IO, **catalog}
+        self._properties.pop("name", None)
         self._partition_by = tuple(partition_by)
         self._needed = {"commit.retry.num-retries": "0"}
         self._needed |= {f"write.metadata.metrics.column.{column}": "full" for column in partition_by}
@@ -62,9 +72,16 @@ class CatalogEntry:
     def create(self, schema: pa.Schema) -> LoadedTable:
         """Creates the table; if another driver has just done so, this is that driver's."""
         catalog = self._catalog()
-        catalog.create_namespace_if_not_exists(self._identifier[:-1])
+        namespace = self._identifier[:-1]
         try:
-            transaction = catalog.create_table_transaction(self._identifier, schema, properties=self._needed)
+            catalog.create_namespace_if_not_exists(namespace)
+        except Exception:  # of the catalog's database, if another driver has just created it
+            if not catalog.namespace_exists(namespace):
+                raise
+        try:
+            transaction = catalog.create_table_transaction(
+                self._identifier, schema, properties={**_TIDY, **self._needed}
+            )
             if self._partition_by:
                 with transaction.update_spec() as spec:
                     for column in self._partition_by:
@@ -89,5 +106,8 @@ class CatalogEntry:
             pass  # the property is looked at before each commit
 
     def _catalog(self) -> Catalog:
-        catalog: Catalog = self._load_catalog(self._catalog_name, **self._properties)
+        try:
+            catalog: Catalog = self._load_catalog(self._catalog_name, **self._properties)
+        except Exception:  # a new database, whose tables two drivers create at the same time, fails for one of them
+            catalog = self._load_catalog(self._catalog_name, **self._properties)
         return catalog

@@ -19,10 +19,11 @@ import pyarrow as pa
 from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.delta_rules import check_rules
 from gnomon.spark.tables.lake_package import lake_package
-from gnomon.spark.tables.local_folder import local_folder, make_folder, sync, sync_folders
+from gnomon.spark.tables.local_folder import local_folder, make_folder, sync, sync_newest
 from gnomon.spark.tables.schema_fit import Evolution, additions, check_partitioning, check_rows
 from gnomon.spark.tables.staged_files import remove_staged, remove_unused, staged_folder, staged_layout
 from gnomon.spark.tables.table import (
+    AGAIN,
     QUERY_DIGITS,
     BadTable,
     CommitMode,
@@ -37,8 +38,6 @@ from gnomon.spark.tables.upsert_rows import check_keys, read_rows
 if TYPE_CHECKING:
     import deltalake
 
-AGAIN: Final = None
-"""The result of an attempt that decides again, by the new state of the table."""
 _SYNCED_VERSIONS: Final = 10
 """More than one, since the driver of an earlier version may have died before it synced the log."""
 
@@ -111,7 +110,6 @@ class DeltaTable:
 
     def commit(self, batch: TableBatch, schema: pa.Schema, files: Sequence[DataFile]) -> CommitVerdict:
         """See `Table`."""
-        self.prepare(schema)
         found = decided(self._name, lambda: self._attempt(batch, schema, files))
         if found is not CommitVerdict.FENCED:
             self._sync_log()
@@ -135,7 +133,10 @@ class DeltaTable:
         )
 
     def _attempt(self, batch: TableBatch, schema: pa.Schema, files: Sequence[DataFile]) -> CommitVerdict | None:
-        handle = self._loaded()
+        handle = self._load()
+        if handle is None:
+            self.prepare(schema)
+            return AGAIN
         found = verdict(self._last(handle), batch, self._replaces)
         if found is not CommitVerdict.OPEN:
             return found
@@ -144,7 +145,7 @@ class DeltaTable:
             if added:
                 handle.alter.add_columns(list(self._delta.Schema.from_arrow(pa.schema(added)).fields))
                 return AGAIN  # the handle may have seen commits of others since the verdict
-            if self._upserts:
+            if self._upserts and files:
                 self._merge(handle, batch, files)
             else:
                 self._append(handle, batch, files)
@@ -247,6 +248,7 @@ class DeltaTable:
         Raises:
             BadTable: the rows do not fit, or the table has rules for its rows that files would evade.
         """
+        self._check(schema)
         metadata = handle.metadata()
         check_partitioning(self._name, metadata.partition_columns, self._partition_by)
         check_rules(self._name, metadata.configuration, handle.protocol().writer_features or [])
@@ -254,11 +256,8 @@ class DeltaTable:
 
     def _sync_log(self) -> None:
         """Syncs the log, so that a batch is not forgotten by a power loss after Spark has remembered it."""
-        log = self._folder / "_delta_log"
-        newest = sorted(log.glob("*.json"))[-_SYNCED_VERSIONS:]
-        for each in newest:
-            sync(each)
-        sync_folders([log, self._folder])
+        sync_newest(self._folder / "_delta_log", "*.json", _SYNCED_VERSIONS)
+        sync(self._folder)
 
 
 def _quoted(name: str) -> str:

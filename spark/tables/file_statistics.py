@@ -106,10 +106,14 @@ def _texts(lower: Any, upper: Any, kind: pa.DataType) -> tuple[Any, Any] | None:
         days = date.min.toordinal() - _EPOCH.toordinal(), date.max.toordinal() - _EPOCH.toordinal()
         if lower < days[0] or upper > days[1]:
             return None
-        return tuple(date.fromordinal(_EPOCH.toordinal() + day).isoformat() for day in (lower, upper))  # type: ignore[return-value]  # two
+        return _day(lower), _day(upper)
     if pa.types.is_floating(kind) and not (math.isfinite(lower) and math.isfinite(upper)):
         return None
     return lower, upper
+
+
+def _day(days: int) -> str:
+    return date.fromordinal(_EPOCH.toordinal() + days).isoformat()
 
 
 def _time(milliseconds: int) -> str:

@@ -27,6 +27,7 @@ from gnomon.spark.tables.local_folder import local_folder, make_folder
 from gnomon.spark.tables.schema_fit import DELETED, Evolution, additions, check_partitioning, check_rows
 from gnomon.spark.tables.staged_files import remove_staged, remove_unused, staged_folder, staged_layout
 from gnomon.spark.tables.table import (
+    AGAIN,
     BadTable,
     CommitMode,
     CommitVerdict,
@@ -107,11 +108,6 @@ class IcebergTable:
         make_folder(folder / "data")
         return FileLayout(str(folder / "data"), self._partition_by)
 
-    def _check(self, schema: pa.Schema) -> None:
-        check_rows(self._name, schema, self._partition_by, self._keys)
-        if self._upserts:
-            check_keys(self._name, schema, self._keys)
-
     def schema(self) -> pa.Schema | None:
         """See `Table`."""
         table = self._entry.load()
@@ -124,7 +120,6 @@ class IcebergTable:
 
     def commit(self, batch: TableBatch, schema: pa.Schema, files: Sequence[DataFile]) -> CommitVerdict:
         """See `Table`."""
-        self.prepare(schema)
         found = decided(self._name, lambda: self._attempt(batch, schema, files))
         if self._upserts and found is not CommitVerdict.FENCED:
             remove_staged(_folder(self._entry.loaded()), files)
@@ -151,13 +146,16 @@ class IcebergTable:
         )
 
     def _attempt(self, batch: TableBatch, schema: pa.Schema, files: Sequence[DataFile]) -> CommitVerdict | None:
-        table = self._entry.loaded()
+        table = self._entry.load()
+        if table is None:
+            self.prepare(schema)
+            return AGAIN
         found = verdict(self._last(table), batch, self._replaces)
         if found is not CommitVerdict.OPEN:
             return found
         if not self._entry.has_properties(table):
             self._entry.set_properties(table)
-            return None
+            return AGAIN
         people = {"gnomon.pipeline": self._pipeline, "gnomon.query": batch.query, "gnomon.batch": str(batch.number)}
         transaction = table.transaction()
         added = self._additions(table, schema)
@@ -165,7 +163,7 @@ class IcebergTable:
             with transaction.update_schema() as update:
                 update.union_by_name(pa.schema(added))
         transaction.set_properties({self._record: f"{batch.query_digits}/{batch.number}"})
-        if self._upserts:
+        if self._upserts and files:
             self._upsert(table, transaction, files, people)
         else:
             paths = [f"{table.location().rstrip('/')}/data/{file.path}" for file in files]
@@ -173,7 +171,7 @@ class IcebergTable:
         try:
             transaction.commit_transaction()
         except self._errors.CommitFailedException:
-            return None
+            return AGAIN
         return CommitVerdict.COMMITTED
 
     def _upsert(
@@ -204,12 +202,18 @@ class IcebergTable:
             raise BadTable(f"{self._name} has the property {self._record}={text!r:.60}, which is no batch: restore it")
         return TableBatch(found[1], int(found[2]))
 
+    def _check(self, schema: pa.Schema) -> None:
+        check_rows(self._name, schema, self._partition_by, self._keys)
+        if self._upserts:
+            check_keys(self._name, schema, self._keys)
+
     def _additions(self, table: LoadedTable, schema: pa.Schema) -> list[pa.Field]:
         """The columns that the table lacks.
 
         Raises:
             BadTable: the rows do not fit.
         """
+        self._check(schema)
         fields = table.spec().fields
         transforms = {str(field.transform) for field in fields} - {"identity"}
         if transforms:

@@ -54,6 +54,13 @@ def sync(path: Path) -> None:
         os.close(opened)
 
 
+def sync_newest(folder: Path, pattern: str, count: int) -> None:
+    """Syncs the last `count` files of a folder, in the order of their names, and the names in the folder."""
+    for each in sorted(folder.glob(pattern))[-count:]:
+        sync(each)
+    sync(folder)
+
+
 def create_whole(path: Path, content: bytes) -> bool:
     """Creates a file with its whole content, unless it exists; returns whether it did.
 

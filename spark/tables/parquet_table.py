@@ -30,6 +30,7 @@ from gnomon.spark.tables.manifest import Manifest, StagedFile, decoded, manifest
 from gnomon.spark.tables.schema_fit import Evolution, additions, check_partitioning, check_rows
 from gnomon.spark.tables.staged_files import remove_unused, staged_folder, staged_layout
 from gnomon.spark.tables.table import (
+    AGAIN,
     BadTable,
     CommitMode,
     CommitVerdict,
@@ -133,7 +134,7 @@ class ParquetTable:
             self._pipeline, number, batch, columns, self._partition_by, staged_files(files, self._partition_by)
         )
         if not create_whole(self._commits / manifest_name(number), manifest.encode()):
-            return None
+            return AGAIN
         self._finish(manifest)
         return CommitVerdict.COMMITTED
 

@@ -43,10 +43,9 @@ def parts(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[RowsPart]:
     order = np.argsort(codes, kind="stable")
     begins = np.flatnonzero(np.diff(codes[order], prepend=-1))
     ends = [*begins[1:].tolist(), batch.num_rows]
-    ordered = batch.take(pa.array(order))
     for begin, end in zip(begins.tolist(), ends, strict=True):
-        values = tuple(text_of(ordered.column(name)[begin].as_py()) for name in columns)
-        yield RowsPart(values, ordered.slice(begin, end - begin))
+        rows = batch.take(pa.array(order[begin:end]))  # a copy: a slice would keep the whole batch in memory
+        yield RowsPart(tuple(text_of(rows.column(name)[0].as_py()) for name in columns), rows)
 
 
 def text_of(value: Any) -> str | None:
@@ -72,7 +71,7 @@ def without(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def nulls_for_empty(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The batch with a null for each empty text in these columns: both have the same folder."""
+    """The batch with a null for each empty text in these columns: in names of folders both are the same."""
     arrays = [
         pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
         if name in columns and (pa.types.is_string(array.type) or pa.types.is_large_string(array.type))

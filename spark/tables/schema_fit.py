@@ -32,7 +32,7 @@ def same(kind: pa.DataType) -> pa.DataType:
 
 
 def canonical(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType] = same) -> pa.DataType:
-    """One type for all equal ones (invariant 4).
+    """The one type for all that are equal (invariant 4).
 
     Args:
         leaf: the table's type for one of Arrow that is not nested.

@@ -24,6 +24,8 @@ QUERY_DIGITS: Final = 15
 """Hexadecimal digits of a query id that are compared: 60 bits."""
 ATTEMPTS_MAX: Final = 20
 """Attempts to commit a batch. Each that fails means that another writer made progress."""
+AGAIN: Final = None
+"""The result of an attempt that must decide again, by the new state of the table (invariant 4)."""
 _PIPELINE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -115,7 +117,7 @@ class Table(Protocol):
 
         Args:
             schema: see `prepare`.
-            files: written in the layout that `prepare` returned, at least one.
+            files: written in the layout that `prepare` returned; none for a batch without rows.
 
         Raises:
             BadTable: the schema does not fit; nothing is added.
@@ -140,7 +142,7 @@ def checked_pipeline_name(name: str) -> str:
 
 
 def decided(name: str, attempt: Callable[[], CommitVerdict | None]) -> CommitVerdict:
-    """The first verdict of repeated attempts; an attempt without one lost against another writer (invariant 4).
+    """The first verdict of repeated attempts; an attempt that returns AGAIN is followed by another one.
 
     Raises:
         TableBusy: ATTEMPTS_MAX attempts lost.

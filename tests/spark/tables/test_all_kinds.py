@@ -24,7 +24,7 @@ from lake_tables import (
 
 from gnomon.spark.tables import table as tables
 from gnomon.spark.tables.data_file import DataFile
-from gnomon.spark.tables.table import BadTable, CommitVerdict, Table, TableBatch, TableBusy
+from gnomon.spark.tables.table import BadTable, CommitMode, CommitVerdict, Table, TableBatch, TableBusy
 
 COMMITTED, ALREADY, FENCED = CommitVerdict.COMMITTED, CommitVerdict.ALREADY, CommitVerdict.FENCED
 
@@ -93,7 +93,7 @@ def test_many_batches_follow_each_other(kind: LakeKind) -> None:
 
 def before_committing(kind: LakeKind, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Calls `act` once, after the next driver has read the table and before that driver commits."""
-    original = kind.module.verdict  # type: ignore[attr-defined]  # each kind imports it
+    original = kind.module.verdict
     waiting = [act]
 
     def hooked(*args: Any) -> CommitVerdict:
@@ -161,7 +161,7 @@ def test_a_driver_that_always_loses_says_so(kind: LakeKind, monkeypatch: pytest.
     monkeypatch.setattr(tables, "ATTEMPTS_MAX", 2)
     slow, fast = kind.open(), kind.open("p", replaces=OTHER_QUERY)
     files = write(slow, rows_of(99))
-    original = kind.module.verdict  # type: ignore[attr-defined]  # each kind imports it
+    original = kind.module.verdict
     numbers = iter(range(10))
 
     def overtaken(*args: Any) -> CommitVerdict:
@@ -180,7 +180,7 @@ def test_two_drivers_create_a_table_at_once(kind: LakeKind, monkeypatch: pytest.
     """The second one creates it after the first one has found none."""
     first, second = kind.open(partition_by=["day"]), kind.open(partition_by=["day"])
     schema = pa.schema(SCHEMA)
-    original = kind.module.check_rows  # type: ignore[attr-defined]  # each kind imports it
+    original = kind.module.check_rows
 
     def hooked(*args: Any) -> None:
         original(*args)
@@ -188,7 +188,7 @@ def test_two_drivers_create_a_table_at_once(kind: LakeKind, monkeypatch: pytest.
         loads = "load" if kind.name == "iceberg" else "_load"
         if kind.name == "parquet":
             return
-        owner: Any = first._entry if kind.name == "iceberg" else first  # type: ignore[attr-defined]  # seen empty
+        owner: Any = first._entry if kind.name == "iceberg" else first
         load = getattr(owner, loads)
 
         def too_early() -> None:
@@ -293,6 +293,35 @@ def test_a_table_that_evolves_gets_new_columns_and_leaves_lacking_ones_null(kind
         {"id": 1, "name": None, "day": None, "more": ["x"], "count": 3},
         {"id": 2, "name": "n2", "day": None, "more": None, "count": None},
     ]
+
+
+@pytest.mark.parametrize("rival_adds", [False, True])
+@pytest.mark.parametrize("rival_number", [0, 1])
+def test_a_driver_that_adds_columns_decides_by_the_state_after_that(
+    kind: LakeKind, rival_adds: bool, rival_number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # 4
+    put(kind.open(), 0, rows_of(0))
+    more = SCHEMA.append(pa.field("more", pa.int32()))
+    slow = kind.open(evolve="add")
+    files = write(slow, rows_of(1), more)
+    rival = kind.open("p" if rival_number else "q", evolve="add")
+    schema = more if rival_adds else SCHEMA
+    before_committing(kind, monkeypatch, lambda: put(rival, rival_number, rows_of(5), schema))
+    expected = ALREADY if rival_number else COMMITTED
+    assert slow.commit(TableBatch(QUERY, 1), more, files) is expected
+    assert kind.ids() == ([0, 5] if rival_number else [0, 1, 5])
+
+
+@pytest.mark.parametrize("mode", list(CommitMode))
+def test_a_batch_without_rows_is_recorded(kind: LakeKind, mode: CommitMode) -> None:
+    if mode is CommitMode.UPSERT and kind.name == "parquet":
+        pytest.skip("a folder of Parquet files only grows")
+    options: dict[str, Any] = {"mode": mode, "keys": ["id"]} if mode is CommitMode.UPSERT else {}
+    for number in (0, 1):
+        assert kind.open(**options).commit(TableBatch(QUERY, number), SCHEMA, []) is COMMITTED
+        assert kind.open(**options).commit(TableBatch(QUERY, number), SCHEMA, []) is ALREADY
+    assert put(kind.open(), 2, rows_of(2)) is COMMITTED
+    assert kind.ids() == [2]
 
 
 def test_a_fenced_query_does_not_change_the_columns(kind: LakeKind) -> None:

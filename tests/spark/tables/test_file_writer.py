@@ -79,16 +79,25 @@ def test_small_batches_share_a_row_group(tmp_path: Path) -> None:
 
 def test_few_files_are_open_and_few_rows_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # 3
     monkeypatch.setattr(file_writer, "OPEN_FILES_MAX", 3)
-    monkeypatch.setattr(file_writer, "BUFFERED_BYTES_MAX", 1_000)
+    monkeypatch.setattr(file_writer, "BUFFERED_BYTES_MAX", 5_000)
     writer = FileWriter(FileLayout(str(tmp_path), ("part",)), SCHEMA)
-    before = len(os.listdir("/proc/self/fd"))
+    before, opened = len(os.listdir("/proc/self/fd")), set()
     for number in range(200):
         writer.write(batch(*((number, f"p{part}") for part in (0, number % 7))))
-        assert len(os.listdir("/proc/self/fd")) <= before + 3
+        opened.add(len(os.listdir("/proc/self/fd")) - before)
+    assert opened == {0, 1, 2, 3}
     files = writer.close()
     assert sum(file.rows for file in files) == 400
-    assert sum(file.partition == ("p0",) for file in files) == 1, "the file that was used last stays open"
+    assert sum(file.partition == ("p0",) for file in files) == 1, "a file that is used again and again stays open"
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_rows_of_many_values_make_one_file_each(tmp_path: Path) -> None:
+    writer = FileWriter(FileLayout(str(tmp_path), ("part",)), SCHEMA)
+    for number in range(5):
+        writer.write(batch(*((number, f"p{part}") for part in range(150))))
+    files = writer.close()
+    assert [file.rows for file in files] == [5] * 150
 
 
 def test_a_returned_file_is_synced_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # 1

@@ -78,7 +78,7 @@ def test_a_handle_that_was_made_earlier_finishes_the_renames_of_a_rival(
     """The rival decides after this driver has read the table, and dies before its renames."""
     slow = kind.open()
     files = write(slow, rows_of(7))
-    original = kind.module.verdict  # type: ignore[attr-defined]  # the module imports it
+    original = kind.module.verdict
 
     def hooked(*args: object) -> CommitVerdict:
         monkeypatch.setattr(kind.module, "verdict", original)
@@ -96,7 +96,7 @@ def test_a_driver_that_was_stopped_creates_no_manifest_of_an_old_number(
 ) -> None:  # 3
     slow = kind.open()
     files = write(slow, rows_of(0))
-    original = kind.module.verdict  # type: ignore[attr-defined]  # the module imports it
+    original = kind.module.verdict
 
     def hooked(*args: object) -> CommitVerdict:
         monkeypatch.setattr(kind.module, "verdict", original)
