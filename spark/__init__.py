@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
+
+    from gnomon.spark.pipelines.pipeline import Pipeline
+
+__all__ = ["Pipeline", "data_source", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports `Pipeline` at its first use: it needs packages that the format does not.
+
+    Raises:
+        AttributeError: there is nothing of this name.
+        ModuleNotFoundError: a package of the extra `lake` is not installed.
+    """
+    if name != "Pipeline":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return import_module("gnomon.spark.pipelines.pipeline").Pipeline
+    except ModuleNotFoundError as error:
+        raise _missing("pipelines need", error, "lake") from error
 
 
 def register(session: SparkSession) -> None:
@@ -25,9 +44,11 @@ def data_source() -> type[DataSource]:
     try:
         found: type[DataSource] = import_module("gnomon.spark.source").GnomonDataSource
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"Spark's format 'gnomon' needs the package {error.name}, which is not installed: pip install"
-            " 'gnomon[spark]'",
-            name=error.name,
-        ) from error
+        raise _missing("Spark's format 'gnomon' needs", error, "spark") from error
     return found
+
+
+def _missing(needs: str, error: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(
+        f"{needs} the package {error.name}, which is not installed: pip install 'gnomon[{extra}]'", name=error.name
+    )
