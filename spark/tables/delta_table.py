@@ -220,22 +220,19 @@ class DeltaTable:
             return None
         return handle
 
-    def _loaded(self) -> deltalake.DeltaTable:
-        handle = self._load()
-        if handle is None:
-            raise BadTable(f"{self._name} was removed while a batch was committed")
-        return handle
-
     def _create(self, schema: pa.Schema) -> deltalake.DeltaTable:
         """Creates the table; if another driver has just done so, this is that driver's."""
-        columns = self._delta.Schema.from_arrow(schema)
+        failure: Exception | None = None
         try:
+            columns = self._delta.Schema.from_arrow(schema)
             self._delta.DeltaTable.create(self._folder, columns, "ignore", list(self._partition_by))
         except self._errors.DeltaError as error:
-            if self._load() is None:
-                raise BadTable(f"{self._name} cannot be created: {error}") from error
+            failure = error
+        handle = self._load()
+        if handle is None:
+            raise BadTable(f"{self._name} cannot be created: {failure or 'it was removed'}") from failure
         self._sync_log()
-        return self._loaded()
+        return handle
 
     def _check(self, schema: pa.Schema) -> None:
         check_rows(self._name, schema, self._partition_by, self._keys)

@@ -24,7 +24,7 @@ from lake_tables import (
 
 from gnomon.spark.tables import table as tables
 from gnomon.spark.tables.data_file import DataFile
-from gnomon.spark.tables.table import BadTable, CommitMode, CommitVerdict, Table, TableBatch, TableBusy
+from gnomon.spark.tables.table import BadTable, CommitVerdict, Table, TableBatch, TableBusy
 
 COMMITTED, ALREADY, FENCED = CommitVerdict.COMMITTED, CommitVerdict.ALREADY, CommitVerdict.FENCED
 
@@ -312,14 +312,10 @@ def test_a_driver_that_adds_columns_decides_by_the_state_after_that(
     assert kind.ids() == ([0, 5] if rival_number else [0, 1, 5])
 
 
-@pytest.mark.parametrize("mode", list(CommitMode))
-def test_a_batch_without_rows_is_recorded(kind: LakeKind, mode: CommitMode) -> None:
-    if mode is CommitMode.UPSERT and kind.name == "parquet":
-        pytest.skip("a folder of Parquet files only grows")
-    options: dict[str, Any] = {"mode": mode, "keys": ["id"]} if mode is CommitMode.UPSERT else {}
+def test_a_batch_without_rows_is_recorded(kind: LakeKind) -> None:
     for number in (0, 1):
-        assert kind.open(**options).commit(TableBatch(QUERY, number), SCHEMA, []) is COMMITTED
-        assert kind.open(**options).commit(TableBatch(QUERY, number), SCHEMA, []) is ALREADY
+        assert kind.open().commit(TableBatch(QUERY, number), SCHEMA, []) is COMMITTED
+        assert kind.open().commit(TableBatch(QUERY, number), SCHEMA, []) is ALREADY
     assert put(kind.open(), 2, rows_of(2)) is COMMITTED
     assert kind.ids() == [2]
 

@@ -79,6 +79,14 @@ def test_a_batch_without_an_effect_is_recorded(kind: LakeKind) -> None:
     assert kind.ids() == [1, 2]
 
 
+def test_a_batch_without_rows_is_recorded(kind: LakeKind) -> None:
+    for number in (0, 1):
+        assert upserts(kind).commit(TableBatch(QUERY, number), SCHEMA, []) is COMMITTED
+        assert upserts(kind).commit(TableBatch(QUERY, number), SCHEMA, []) is ALREADY
+    assert upsert(upserts(kind), 2, rows_of(2)) is COMMITTED
+    assert kind.ids() == [2]
+
+
 @pytest.mark.parametrize("rival", [rows_of(1, 2), [{"id": 9, "_deleted": True}], [{"id": 0, "_deleted": True}]])
 def test_of_two_drivers_that_commit_a_batch_at_once_one_does(
     kind: LakeKind, rival: Rows, monkeypatch: pytest.MonkeyPatch
