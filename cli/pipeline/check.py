@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gnomon.cli.exit import Failure
-from gnomon.cli.output import output_option, show_record
+from gnomon.cli.output import note, output_option, show_record
 from gnomon.cli.pipeline.opened import file_argument, opened
 
 if TYPE_CHECKING:
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @file_argument
+@click.option("--write-schema", is_flag=True, help="Write the columns that were inferred from JSON records to FILE.")
 @output_option
-def check(file: Path, output: str) -> None:
+def check(file: Path, write_schema: bool, output: str) -> None:
     """Show what a run of the pipeline of FILE would read and write, and the first records; change nothing.
 
     Fails with the first reason for which a run would fail.
     """
+    from gnomon.spark.pipelines.settings.template import with_schema
+
     with opened(file) as pipeline:
         found = pipeline.check()
         record: dict[str, Any] = {
@@ -38,7 +41,13 @@ def check(file: Path, output: str) -> None:
                 {"record": each.place, "row": each.row or "", "error": each.reason or ""} for each in found.records
             ],
         }
+        if found.inferred is not None:
+            record["inferred_schema"] = found.inferred
         show_record(record, output)
+        if found.inferred is not None and write_schema:
+            written = with_schema(file.read_text(encoding="utf-8"), found.inferred)
+            file.write_text(written, encoding="utf-8")
+            note(f"format.schema is written to {file}")
         if found.problem is not None:
             raise Failure(found.problem)
 

@@ -57,20 +57,20 @@ async def backlog_of(cluster: KafkaBrokers, options: SourceOptions, read: Offset
 async def first_records(
     connections: Connections, options: SourceOptions, backlog: list[PartitionBacklog], most: int
 ) -> pa.Table:
-    """The first records of a backlog: at most so many of the first partition that has some.
+    """The first records of a backlog: so many at most, and as many of each partition that has some.
 
     Raises:
         UnreadableBatch, DataLost, RequestRefused, Unreachable: as `batches_of` and `decoded`.
     """
-    ranges = [
-        Range(each.topic, each.partition, max(each.position, each.start), each.end) for each in backlog if each.records
-    ]
+    some = [each for each in backlog if each.records]
+    share = -(-most // (len(some) or 1))
+    starts = [(each, max(each.position, each.start)) for each in some]
+    ranges = [Range(*each[:2], start, min(start + share, each.end)) for each, start in starts]
     ids = await partitions_of(connections.brokers, options)
     found: list[pa.RecordBatch] = []
-    for task in tasks_of(ranges[:1], ids, options, READ_COLUMNS):
-        first = task._replace(range=task.range._replace(stop=min(task.range.stop, task.range.start + most)))
-        parts = [part async for part in batches_of(*connections, first, _ignore)]
-        found += list(decoded(first, parts))
+    for task in tasks_of(ranges, ids, options, READ_COLUMNS):
+        parts = [part async for part in batches_of(*connections, task, _ignore)]
+        found += list(decoded(task, parts))
     return pa.Table.from_batches(found).slice(0, most) if found else None
 
 

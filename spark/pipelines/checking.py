@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from gnomon.spark.formats.ddl import ddl_of
+from gnomon.spark.formats.decoder import BadFormat
+from gnomon.spark.formats.json_inference import inferred_columns
 from gnomon.spark.pipelines.status import PipelineStatus
 from gnomon.spark.pipelines.tasks.decoding import PLACES, RecordDecoding
 
-RECORDS: int = 10
+RECORDS: Final = 10
 """Records that are decoded for a look."""
+INFERRED_RECORDS: Final = 1_000
+"""Records that a schema is inferred from."""
 
 
 class CheckedRecord(NamedTuple):
@@ -32,8 +37,24 @@ class PipelineCheck(NamedTuple):
     rows: pa.Schema
     """The columns of the rows."""
     records: list[CheckedRecord]
+    inferred: str | None
+    """The columns of the records in DDL, if the file has no schema for its JSON."""
     problem: str | None
     """The first reason why a run would fail."""
+
+
+def inferred_schema(records: pa.Table | None) -> str:
+    """The columns of JSON records in DDL.
+
+    Args:
+        records: have READ_COLUMNS; None if there are none.
+
+    Raises:
+        BadFormat: there are no records, or they have no columns in common.
+    """
+    if records is None:
+        raise BadFormat("format.schema: not given, and the topics have no records that it could be inferred from")
+    return ddl_of(inferred_columns(records["value"].to_pylist()))
 
 
 def checked_records(decoding: RecordDecoding, records: pa.Table | None) -> Iterator[CheckedRecord]:

@@ -20,7 +20,14 @@ import pyarrow as pa
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.pipelines.backlog import first_records
 from gnomon.spark.pipelines.batch_commit import BatchCommit, DeadLetters, fenced
-from gnomon.spark.pipelines.checking import RECORDS, CheckedRecord, PipelineCheck, checked_records
+from gnomon.spark.pipelines.checking import (
+    INFERRED_RECORDS,
+    RECORDS,
+    CheckedRecord,
+    PipelineCheck,
+    checked_records,
+    inferred_schema,
+)
 from gnomon.spark.pipelines.checkpoint import Checkpoint
 from gnomon.spark.pipelines.progress import BatchProgress
 from gnomon.spark.pipelines.settings.catalog_places import placed_catalog
@@ -112,14 +119,19 @@ class Pipeline:
         return thread.call(status_of, cluster, self.settings.source, self.checkpoint, self.table())
 
     def check(self) -> PipelineCheck:
-        """A dry run, which changes nothing; raises as `status`, and BadPipeline as `Runner.run`."""
+        """A dry run, which changes nothing; raises as `status`, BadPipeline as `Runner.run`, and BadFormat."""
         options = options_of(self.settings.source, self.checkpoint)
         connections, thread = cluster_of(options.addresses)
-        status, table = self.status(), self.table()
-        decoding = decoding_of(self.settings).made()
+        status, table, settings, inferred = self.status(), self.table(), self.settings, None
+        if settings.format.kind == "json" and settings.format.schema is None:
+            sample = thread.call(first_records, connections, options, status.backlog, INFERRED_RECORDS)
+            inferred = inferred_schema(sample)
+            settings = replace(settings, format=replace(settings.format, schema=inferred))
+        decoding = decoding_of(settings).made()
         records = thread.call(first_records, connections, options, status.backlog, RECORDS)
         checked, rows = list(checked_records(decoding, records)), self._rows(decoding.schema)
-        return PipelineCheck(status, table.schema(), rows, checked, self._problem(status, table, rows, checked))
+        problem = self._problem(status, table, rows, checked)
+        return PipelineCheck(status, table.schema(), rows, checked, inferred, problem)
 
     def _problem(
         self, status: PipelineStatus, table: Table, rows: pa.Schema, records: Sequence[CheckedRecord]

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 from numbered_topic import NumberedTopic
 
+from gnomon.spark.formats.decoder import BadFormat
 from gnomon.spark.pipelines.batch_commit import PipelineFenced
 from gnomon.spark.pipelines.pipeline import Pipeline
 from gnomon.spark.pipelines.progress import BatchProgress
@@ -109,7 +110,8 @@ def pipeline(topic: NumberedTopic, into: Target, **sections: Mapping[str, Any]) 
         "trigger": {"available_now": True},
     }
     for name, section in sections.items():
-        given[name] = {**given.get(name, {}), **section}
+        merged = {**given.get(name, {}), **section}
+        given[name] = {key: value for key, value in merged.items() if value is not None}
     return Pipeline.of(given, into.folder)
 
 
@@ -354,6 +356,18 @@ def test_a_check_says_that_the_table_has_other_columns(
     assert "'a'" in found.problem
     sql = pipeline(topic, target, transform={"sql": "SELECT count(*) AS n FROM records"})
     assert sql.check().rows.names == ["n"]
+
+
+def test_a_check_infers_the_columns_of_json_records(spark: SparkSession, topic: NumberedTopic, tmp_path: Path) -> None:
+    write(topic, [b'{"a": 1, "b": {"c": [1.5]}}', b'{"a": 2, "d": "x"}'] * 20)
+    target, unknown = Target("parquet", tmp_path), {"format": {"schema": None}}
+    found = pipeline(topic, target, **unknown).check()
+    assert found.inferred == "a BIGINT, b STRUCT<c: ARRAY<DOUBLE>>, d STRING"
+    assert found.rows.names[:3] == ["a", "b", "d"]
+    with pytest.raises(BadFormat, match="--write-schema"):
+        run(spark, pipeline(topic, target, **unknown))
+    run(spark, pipeline(topic, target, format={"schema": found.inferred}))
+    assert target.rows("a")[-1] == (2,)
 
 
 def test_a_check_says_that_another_query_writes_the_table(

@@ -63,7 +63,7 @@ class FormatSettings:
 
     kind: str
     schema: str | None
-    """The columns in Spark's DDL, or Avro's JSON once the file is read."""
+    """The columns in Spark's DDL, or Avro's JSON once the file is read; None for JSON of unknown columns."""
     schema_file: str | None
     """A file with Avro's JSON."""
     registry: str | None
@@ -238,12 +238,10 @@ def _format(section: Section) -> FormatSettings:
         section.text("delimiter") or ",",
         section.one_of("key", ("none", "text", "raw")),
     )
-    if (found.schema is not None) != (kind in _WITH_SCHEMA):
-        raise BadPipeline(
-            f'{section.name}.schema: needed for {kind!r}, such as "id BIGINT, name STRING"'
-            if kind in _WITH_SCHEMA
-            else f"{section.name}.schema: {kind!r} has none"
-        )
+    if found.schema is None and kind == "csv":
+        raise BadPipeline(f'{section.name}.schema: needed for {kind!r}, such as "id BIGINT, name STRING"')
+    if found.schema is not None and kind not in _WITH_SCHEMA:
+        raise BadPipeline(f"{section.name}.schema: {kind!r} has none")
     if (found.schema_file is not None or found.registry is not None) and kind != "avro":
         raise BadPipeline(f"{section.name}.schema_file and .registry are for 'avro', not for {kind!r}")
     if kind == "avro" and found.schema_file is None:

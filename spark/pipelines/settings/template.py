@@ -1,8 +1,12 @@
-"""The file of a new pipeline, with comments. Pure."""
+"""The text of a pipeline's file: a new one with comments, and one with another schema. Pure."""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Final
+
+from gnomon.spark.pipelines.settings.section import BadPipeline
 
 _HEAD: Final = """\
 # A pipeline of gnomon: a table that follows a topic. `gnomon pipeline check FILE` shows what a run would do.
@@ -73,8 +77,22 @@ available_now = true            # ends at the present end of the topic; without 
 # "spark.master" = "local[2]"
 """
 KINDS: Final = tuple(_TARGETS)
+_FORMAT: Final = re.compile(r"^[ \t]*\[format\][ \t]*(?:#.*)?\n", re.MULTILINE)
 
 
 def template(kind: str) -> str:
     """The file for a target of this kind."""
     return _HEAD + _TARGETS[kind] + _TAIL
+
+
+def with_schema(text: str, schema: str) -> str:
+    """The text of a file whose section `format` has no schema, with one.
+
+    Raises:
+        BadPipeline: the section does not begin with a line of its own.
+    """
+    line = f"schema = {json.dumps(schema, ensure_ascii=False)}\n"
+    written, count = _FORMAT.subn(lambda found: found[0] + line, text, 1)
+    if not count:
+        raise BadPipeline(f"the file has no line [format], so this line is to be added to the section by hand: {line}")
+    return written

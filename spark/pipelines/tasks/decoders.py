@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnomon.spark.formats.avro_values import AvroDecoder
 from gnomon.spark.formats.csv_values import CsvDecoder
 from gnomon.spark.formats.ddl import schema_of_ddl
-from gnomon.spark.formats.decoder import Decoder
+from gnomon.spark.formats.decoder import BadFormat, Decoder
 from gnomon.spark.formats.json_values import JsonDecoder
 from gnomon.spark.formats.plain_values import RawDecoder, TextDecoder
 from gnomon.spark.formats.schema_registry import SchemaRegistry
@@ -16,11 +16,12 @@ def decoder_of(form: FormatSettings) -> Decoder:
     """The decoder of a format; each task makes its own.
 
     Raises:
-        BadFormat: the schema cannot be used.
+        BadFormat: the schema cannot be used, or is not known yet.
     """
     if form.kind in ("text", "raw"):
         return TextDecoder() if form.kind == "text" else RawDecoder()
-    assert form.schema is not None, "all others have a schema"
+    if form.schema is None:
+        raise BadFormat("format.schema: not given; `gnomon pipeline check FILE --write-schema` infers it from records")
     if form.kind == "json":
         return JsonDecoder(schema_of_ddl(form.schema))
     if form.kind == "csv":

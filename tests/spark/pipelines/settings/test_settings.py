@@ -121,7 +121,7 @@ def test_keys_that_replace_each_other_are_not_both_given(changed: dict[str, Any]
     ("changed", "text"),
     [
         ({"format": {"kind": "text"}}, "format.schema: 'text' has none"),
-        ({"format": {"schema": None}}, "format.schema: needed for 'json'"),
+        ({"format": {"kind": "csv", "schema": None}}, "format.schema: needed for 'csv'"),
         ({"format": {"registry": "http://x"}}, "are for 'avro', not for 'json'"),
         ({"format": {"kind": "avro", "schema": None}}, "format.schema_file: needed for 'avro'"),
         ({"target": {"kind": "iceberg", "table": "a.b", "path": None}}, "target.catalog"),
