@@ -30,6 +30,9 @@ class DeadLetters(Protocol):
     def check(self) -> None:
         """Checks that they can be written; raises BadTable, or RowRefused for a topic."""
 
+    def recover(self) -> None:
+        """See `Table.recover`."""
+
     def place(self, query: str) -> DeadPlace:
         """The place that the tasks of a query write them to."""
 
@@ -57,6 +60,12 @@ class BatchCommit:
         self._name, self._table, self._replaces = name, table, replaces
         self._errors, self._dead_letters = errors, dead_letters
         self._dead = 0
+
+    def recover(self) -> None:
+        """Shows the rows of the last batch of an earlier driver; raises BadTable."""
+        self._table.recover()
+        if self._dead_letters is not None:
+            self._dead_letters.recover()
 
     def is_there(self, batch: TableBatch) -> bool:
         """Whether the batch is in the table.

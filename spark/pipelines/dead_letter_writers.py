@@ -26,6 +26,10 @@ class DeadTable:
         """See `DeadLetters`."""
         self._table.check(DEAD_SCHEMA)
 
+    def recover(self) -> None:
+        """See `DeadLetters`."""
+        self._table.recover()
+
     def place(self, query: str) -> DeadPlace:
         """See `DeadLetters`."""
         return self._table.prepare(DEAD_SCHEMA)
@@ -48,6 +52,9 @@ class DeadTopicWriter:
         (cluster, _), thread = cluster_of(self._options.addresses)
         assert self._options.topic is not None, "the settings name it"
         thread.call(find_targets, cluster, [self._options.topic])
+
+    def recover(self) -> None:
+        """See `DeadLetters`: a batch that runs again has its letters sent."""
 
     def place(self, query: str) -> DeadPlace:
         """See `DeadLetters`."""

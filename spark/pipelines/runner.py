@@ -82,6 +82,7 @@ class Runner:
             RunFailed: the topics cannot be read.
             PySparkException: any other error of Spark.
         """
+        self._commit.recover()
         try:
             query = self._started()
             while not query.awaitTermination(_WAIT_SECONDS):

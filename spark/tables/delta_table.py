@@ -88,6 +88,9 @@ class DeltaTable:
         if handle is not None:
             self._additions(handle, schema)
 
+    def recover(self) -> None:
+        """See `Table`: a commit shows all rows."""
+
     def prepare(self, schema: pa.Schema) -> FileLayout:
         """See `Table`."""
         self._check(schema)

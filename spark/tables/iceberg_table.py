@@ -96,6 +96,9 @@ class IcebergTable:
             _folder(table)
             self._additions(table, schema)
 
+    def recover(self) -> None:
+        """See `Table`: a commit shows all rows."""
+
     def prepare(self, schema: pa.Schema) -> FileLayout:
         """See `Table`."""
         self._check(schema)

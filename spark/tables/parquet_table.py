@@ -85,14 +85,18 @@ class ParquetTable:
         """See `Table`."""
         self._fitted(self._last(), schema)
 
+    def recover(self) -> None:
+        """See `Table`."""
+        last = self._last()
+        if last is not None:
+            self._finish(last)
+
     def prepare(self, schema: pa.Schema) -> FileLayout:
         """See `Table`; finishes the last batch, too."""
         make_folder(self._staged)
         make_folder(self._commits)
-        last = self._last()
-        if last is not None:
-            self._finish(last)
-        self._fitted(last, schema)
+        self.recover()
+        self._fitted(self._last(), schema)
         return staged_layout(self._folder, self._partition_by, keep_partition_columns=False)
 
     def schema(self) -> pa.Schema | None:

@@ -89,6 +89,9 @@ class Table(Protocol):
     def check(self, schema: pa.Schema) -> None:
         """Checks that the table can take rows, without a change to it; raises BadTable as `prepare`."""
 
+    def recover(self) -> None:
+        """Shows all rows of the last batch: its driver may have died after the decision, and before it showed them."""
+
     def prepare(self, schema: pa.Schema) -> FileLayout:
         """Creates the table if it does not exist, and returns the layout of the files of the next batches.
 

@@ -324,3 +324,13 @@ def test_the_log_and_the_broker_use_storage_only_through_its_clients() -> None:
             if name.startswith(("gnomon.metadata", "gnomon.bookie")) and name not in clients:
                 wrong.append(f"{path.relative_to(ROOT)} imports {name}")
     assert wrong == []
+
+
+def test_only_the_drivers_of_spark_import_pyspark() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in sources()
+        for module, typing_only in imports(path)
+        if module.partition(".")[0] == "pyspark" and not typing_only
+    }
+    assert found == {"spark/source.py", "spark/sink.py", "spark/pipelines/runner.py", "spark/pipelines/session.py"}

@@ -154,6 +154,19 @@ def test_a_batch_that_runs_again_is_in_its_table_once(
     assert len(target.rows()) == RECORDS
 
 
+def test_the_rows_of_a_driver_that_died_before_it_showed_them_appear_with_the_next_run(
+    spark: SparkSession, topic: NumberedTopic, tmp_path: Path
+) -> None:
+    target = Target("parquet", tmp_path)
+    write(topic, numbers(0, RECORDS))
+    run(spark, pipeline(topic, target))
+    (manifest,) = (tmp_path / "table" / "_gnomon" / "commits" / topic.name).iterdir()
+    for file in json.loads(manifest.read_text())["files"]:
+        (tmp_path / "table" / file["path"]).rename(tmp_path / "table" / "_gnomon" / "staged" / file["staged"])
+    run(spark, pipeline(topic, target))
+    assert len(target.rows()) == RECORDS
+
+
 def test_a_lost_checkpoint_is_fenced_and_a_reset_goes_on(
     spark: SparkSession, topic: NumberedTopic, target: Target
 ) -> None:

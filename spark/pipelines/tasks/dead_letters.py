@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from gnomon.spark.columns import HEADERS
 from gnomon.spark.pipelines.tasks.decoding import DEAD_SCHEMA, PLACES
-from gnomon.spark.sink import SinkTask
 from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.file_writer import FileWriter
 from gnomon.spark.writing.sink_options import SinkOptions
 from gnomon.spark.writing.staging import StagedTask
+
+if TYPE_CHECKING:
+    from gnomon.spark.sink import SinkTask
 
 
 class RecordsRefused(Exception):
@@ -63,16 +65,28 @@ class DeadTask:
         if self._first is None:
             self._first = described(dead)
         if isinstance(self._place, DeadTopic):
-            self._sink = self._sink or SinkTask(self._place.options, self._place.writer, self._place.query)
+            self._sink = self._sink or _sink_task(self._place)
             self._sink.add(as_letters(dead))
         elif self._place is not None:
             self._files = self._files or FileWriter(self._place, DEAD_SCHEMA)
             self._files.write(dead)
 
+    def abandon(self) -> None:
+        """Removes the files that were written."""
+        if self._files is not None:
+            self._files.abandon()
+
     def finish(self) -> DeadResult:
         """The result; raises as `add`."""
         files = () if self._files is None else tuple(self._files.close())
         return DeadResult(self._count, self._first, files, None if self._sink is None else self._sink.finish())
+
+
+def _sink_task(place: DeadTopic) -> SinkTask:
+    """The part of Spark's sink, which alone needs pyspark."""
+    from gnomon.spark.sink import SinkTask
+
+    return SinkTask(place.options, place.writer, place.query)
 
 
 def described(dead: pa.RecordBatch) -> str:

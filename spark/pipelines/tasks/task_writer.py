@@ -88,6 +88,21 @@ class TaskWriter:
         decoding = None if self.decoding is None else self.decoding.made()
         writer = FileWriter(self.layout, self.schema, bytes_max=self.file_bytes_max)
         dead = DeadTask(self.dead_letters)
+        try:
+            result = self._written(batches, decoding, writer, dead)
+        except BaseException:
+            writer.abandon()
+            dead.abandon()
+            raise
+        yield result.encode()
+
+    def _written(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        decoding: RecordDecoding | None,
+        writer: FileWriter,
+        dead: DeadTask,
+    ) -> TaskResult:
         rows = 0
         newest: list[int] = []
         for batch in batches:
@@ -98,7 +113,7 @@ class TaskWriter:
                 newest += newest_ms(decoded.rows, self.time_column)
             if decoded.dead.num_rows:
                 dead.add(decoded.dead)
-        yield TaskResult(tuple(writer.close()), rows, max(newest, default=None), *dead.finish()).encode()
+        return TaskResult(tuple(writer.close()), rows, max(newest, default=None), *dead.finish())
 
 
 def newest_ms(rows: pa.RecordBatch, time_column: str) -> list[int]:
