@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from gnomon.spark.columns import HEADERS
 from gnomon.spark.pipelines.tasks.decoding import DEAD_SCHEMA, PLACES
-from gnomon.spark.sink import SinkTask
 from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.file_writer import FileWriter
 from gnomon.spark.writing.sink_options import SinkOptions
 from gnomon.spark.writing.staging import StagedTask
+
+if TYPE_CHECKING:
+    from gnomon.spark.sink import SinkTask
 
 
 class RecordsRefused(Exception):
@@ -63,6 +65,8 @@ class DeadTask:
         if self._first is None:
             self._first = described(dead)
         if isinstance(self._place, DeadTopic):
+            from gnomon.spark.sink import SinkTask  # needs Spark, which the other commands of a pipeline do not
+
             self._sink = self._sink or SinkTask(self._place.options, self._place.writer, self._place.query)
             self._sink.add(as_letters(dead))
         elif self._place is not None:
