@@ -69,8 +69,8 @@ conformance: $(STAMP) ## other people's clients against a broker, a cluster, and
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --cluster
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --shadows
 
-test-spark: $(STAMP) ## both formats, gnomon and Spark's own connector, in Spark itself (Java 17; installs pyspark, 456 MB; jars through Maven)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[spark]'
+test-spark: $(STAMP) ## pipelines, and both formats, gnomon and Spark's own connector, in Spark itself (Java 17; installs pyspark, 456 MB; jars through Maven)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lake]'
 	@$(BIN)/python -m pytest -q -rs tests/with_spark --spark
 
 versions: $(STAMP) ## the fixtures, the front ends and more with the lowest versions of all dependencies and with the newest

@@ -27,6 +27,9 @@ class PipelineFenced(Exception):
 class DeadLetters(Protocol):
     """The dead letters of a pipeline, as the driver knows them."""
 
+    def check(self) -> None:
+        """Checks that they can be written; raises BadTable, or RowRefused for a topic."""
+
     def place(self, query: str) -> DeadPlace:
         """The place that the tasks of a query write them to."""
 
@@ -96,12 +99,7 @@ class BatchCommit:
         return CommittedBatch(batch.number, found, sum(result.rows for result in results), size, newest, dead)
 
     def _fenced(self, batch: TableBatch) -> PipelineFenced:
-        last = self._table.last()
-        return PipelineFenced(
-            f"pipeline {self._name!r}: FENCED: the table was last written by query {last and last.query_digits}, not by"
-            f" this one ({batch.query_digits}). Was the checkpoint deleted, or does another checkpoint use this name?"
-            " Restore the checkpoint, give the pipeline another name, or take over with `gnomon pipeline reset`"
-        )
+        return PipelineFenced(fenced(self._name, self._table.last(), batch))
 
     def _check(self, dead: int, first: str) -> None:
         most = self._errors.errors_max
@@ -110,3 +108,17 @@ class BatchCommit:
             raise RecordsRefused(f"{first} ({dead} records of the batch do not fit; errors.on_error decides)")
         if most is not None and self._dead > most:
             raise RecordsRefused(f"{self._dead} records of this run do not fit, errors.max_errors = {most}: {first}")
+
+
+def fenced(name: str, last: TableBatch | None, batch: TableBatch) -> str:
+    """The text for a query that may not write the table.
+
+    Args:
+        name: that of the pipeline.
+        last: the batch that the table has.
+    """
+    return (
+        f"pipeline {name!r}: FENCED: the table was last written by query {last and last.query_digits}, not by this one"
+        f" ({batch.query_digits}). Was the checkpoint deleted, or does another checkpoint use this name? Restore the"
+        " checkpoint, give the pipeline another name, or take over with `gnomon pipeline reset`"
+    )

@@ -13,6 +13,7 @@ from gnomon.spark.sink import commit
 from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch
 from gnomon.spark.writing.committing import WriterFenced
 from gnomon.spark.writing.sink_options import SinkOptions
+from gnomon.spark.writing.targets import find_targets
 
 
 class DeadTable:
@@ -20,6 +21,10 @@ class DeadTable:
 
     def __init__(self, table: Table) -> None:
         self._table = table
+
+    def check(self) -> None:
+        """See `DeadLetters`."""
+        self._table.check(DEAD_SCHEMA)
 
     def place(self, query: str) -> DeadPlace:
         """See `DeadLetters`."""
@@ -37,6 +42,12 @@ class DeadTopicWriter:
 
     def __init__(self, options: SinkOptions, writer: str) -> None:
         self._options, self._writer = options, writer
+
+    def check(self) -> None:
+        """See `DeadLetters`."""
+        (cluster, _), thread = cluster_of(self._options.addresses)
+        assert self._options.topic is not None, "the settings name it"
+        thread.call(find_targets, cluster, [self._options.topic])
 
     def place(self, query: str) -> DeadPlace:
         """See `DeadLetters`."""

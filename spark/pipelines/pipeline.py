@@ -1,14 +1,16 @@
 """A pipeline: a table that follows topics, described by one TOML file.
 
-from gnomon.spark import Pipeline
+    from gnomon.spark import Pipeline
 
-Pipeline.load("flights.toml").run()
+    Pipeline.load("flights.toml").run()
+
+`gnomon pipeline` does the same from the command line.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +19,8 @@ import pyarrow as pa
 
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.pipelines.backlog import first_records
-from gnomon.spark.pipelines.batch_commit import BatchCommit, DeadLetters
-from gnomon.spark.pipelines.checking import RECORDS, PipelineCheck, checked_records
+from gnomon.spark.pipelines.batch_commit import BatchCommit, DeadLetters, fenced
+from gnomon.spark.pipelines.checking import RECORDS, CheckedRecord, PipelineCheck, checked_records
 from gnomon.spark.pipelines.checkpoint import Checkpoint
 from gnomon.spark.pipelines.progress import BatchProgress
 from gnomon.spark.pipelines.settings.catalog_places import placed_catalog
@@ -34,14 +36,17 @@ from gnomon.spark.pipelines.status import PipelineStatus, options_of, status_of
 from gnomon.spark.pipelines.tasks.decoding import without_deleted
 from gnomon.spark.pipelines.tasks.task_writer import decoding_of
 from gnomon.spark.process import cluster_of
-from gnomon.spark.tables.table import BadTable, Table
+from gnomon.spark.tables.table import BadTable, CommitVerdict, Table, TableBatch, verdict
 from gnomon.spark.writing.sink_options import SinkOptions
+from gnomon.spark.writing.target import RowRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from gnomon.spark.pipelines.runner import Runner
 
+NO_QUERY = "none"
+"""The query of a pipeline that has not run yet, which is another one than any."""
 _DEAD_LETTERS = "dead-letters"
 """Ends the name under which a pipeline writes its dead letters."""
 
@@ -113,15 +118,25 @@ class Pipeline:
         status, table = self.status(), self.table()
         decoding = decoding_of(self.settings).made()
         records = thread.call(first_records, connections, options, status.backlog, RECORDS)
-        problem, checked = None, list(checked_records(decoding, records))
-        rows = self._rows(decoding.schema)
-        if self.settings.errors.on_error == "stop":
-            problem = next((f"{each.place}: {each.reason}" for each in checked if each.reason is not None), None)
+        checked, rows = list(checked_records(decoding, records)), self._rows(decoding.schema)
+        return PipelineCheck(status, table.schema(), rows, checked, self._problem(status, table, rows, checked))
+
+    def _problem(
+        self, status: PipelineStatus, table: Table, rows: pa.Schema, records: Sequence[CheckedRecord]
+    ) -> str | None:
+        """The first reason why a run would fail."""
+        letters, next_batch = self._dead_letters(), TableBatch(status.query or NO_QUERY, (status.batch or 0) + 1)
+        if verdict(status.table_batch, next_batch, self.checkpoint.generation.replaces) is CommitVerdict.FENCED:
+            return fenced(self.settings.name, status.table_batch, next_batch)
         try:
             table.check(rows)
-        except BadTable as error:
-            problem = str(error)
-        return PipelineCheck(status, table.schema(), rows, checked, problem)
+            if letters is not None:
+                letters.check()
+        except (BadTable, RowRefused) as error:
+            return str(error)
+        if self.settings.errors.on_error == "stop":
+            return next((f"{each.place}: {each.reason}" for each in records if each.reason is not None), None)
+        return None
 
     def _rows(self, decoded: pa.Schema) -> pa.Schema:
         """The columns of the table's rows."""

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.window import Window
@@ -29,7 +29,7 @@ from gnomon.spark.pipelines.run_failed import own_error
 from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.pipelines.settings.settings import AS_IS, PipelineSettings, TransformSettings
 from gnomon.spark.pipelines.status import options_of
-from gnomon.spark.pipelines.tasks.decoding import DEAD_COLUMN, KEY_COLUMN, READ_SCHEMA, without_deleted
+from gnomon.spark.pipelines.tasks.decoding import DEAD_COLUMN, DELETED_COLUMN, KEY_COLUMN, READ_SCHEMA, without_deleted
 from gnomon.spark.pipelines.tasks.spark_schema import arrow_schema
 from gnomon.spark.pipelines.tasks.task_result import RESULT_DDL, decode_result
 from gnomon.spark.pipelines.tasks.task_writer import RecordDecoder, TaskWriter, decoding_of
@@ -104,7 +104,10 @@ class Runner:
             writing = writing.trigger(availableNow=True)
         elif settings.trigger.every is not None:
             writing = writing.trigger(processingTime=settings.trigger.every)
-        return writing.start()
+        try:
+            return writing.start()
+        except AnalysisException as error:
+            raise BadPipeline(f"transform: {str(error).splitlines()[0]}") from error
 
     def _rows(self) -> DataFrame:
         """The records as they are read, or combined rows."""
@@ -128,12 +131,23 @@ class Runner:
             return combined
         rows = combined.where(F.col(DEAD_COLUMN).isNull()).drop(DEAD_COLUMN)
         result = transformed(rows, self._settings.transform)
+        self._check_columns(result.columns)
         dead_type = combined.schema[DEAD_COLUMN].dataType
         result = result.withColumn(DEAD_COLUMN, F.lit(None).cast(dead_type))
         if stops:
             return result
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in result.schema.fields[:-1]]
         return result.unionByName(combined.where(F.col(DEAD_COLUMN).isNotNull()).select(*nulls, DEAD_COLUMN))
+
+    def _check_columns(self, found: Sequence[str]) -> None:
+        """Checks the columns of a query's result; raises BadPipeline."""
+        if DEAD_COLUMN in found:
+            raise BadPipeline(f"transform: no column of the result may have the name {DEAD_COLUMN}")
+        target = self._settings.target
+        needed = [KEY_COLUMN, DELETED_COLUMN, *target.place_columns[1:3]] if target.upserts else []
+        missing = [name for name in needed if name not in found]
+        if missing:
+            raise BadPipeline(f"transform: the result lacks {', '.join(missing)}, which an upsert needs")
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         try:
@@ -147,7 +161,7 @@ class Runner:
             now, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
             self._committed(self._meter.after(done, began, now, wall_ms, self._lag(number)))
         except Exception as error:
-            self._failure = own_error(error) or error if isinstance(error, PySparkException) else error
+            self._failure = (own_error(error) or error) if isinstance(error, PySparkException) else error
             raise
 
     def _lag(self, number: int | None) -> int | None:
@@ -162,13 +176,15 @@ class Runner:
         return sum(each.records for each in backlog)
 
     def _write(self, frame: DataFrame, batch: TableBatch) -> CommittedBatch:
+        at_once, upserts = self._decodes_and_writes_at_once, self._settings.target.upserts
         if self._commit.is_there(batch):
+            if not at_once:
+                frame.write.format("noop").mode("overwrite").save()  # a query may keep state from batch to batch
             return CommittedBatch(batch.number, CommitVerdict.ALREADY, 0, 0, None, 0)
-        at_once = self._decodes_and_writes_at_once
         schema = self._decoding.made().schema if at_once else rows_schema(frame)
-        if self._settings.target.upserts:
+        if upserts:
             frame = newest(frame, self._settings.target.place_columns)
-        columns = without_deleted(schema)
+        columns = without_deleted(schema) if upserts else schema
         writer = TaskWriter(
             self._decoding if at_once else None,
             self._table.prepare(columns),

@@ -12,8 +12,8 @@ from typing import Final
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-import gnomon.spark
 from gnomon.spark.pipelines.settings.section import BadPipeline
+from gnomon.spark.source import GnomonDataSource
 
 _DEFAULTS: Final = {
     "spark.master": "local[*]",
@@ -49,5 +49,5 @@ def opened(name: str, given: Mapping[str, str]) -> SparkSession:
             raise
         raise BadPipeline("Spark needs Java 17: install it, or set JAVA_HOME to its folder") from error
     session.sparkContext.setLogLevel("FATAL")  # the errors of batches are raised
-    gnomon.spark.register(session)
+    session.dataSource.register(GnomonDataSource)
     return session

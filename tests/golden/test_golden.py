@@ -29,6 +29,7 @@ from gnomon.broker.partition.producers import Producers
 from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.subscriptions.positions.record import SubscriberRecord, decode_commit, encode_commit
 from gnomon.broker.subscriptions.positions.store import Position
+from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.log import entry as partition_entries
 from gnomon.log import segment_record
 from gnomon.log.cut import Cut
@@ -50,6 +51,7 @@ from gnomon.metadata.records import META
 from gnomon.metadata.sealed import seal, unseal
 from gnomon.runtime.disk.data_directory import FORMAT, DirectoryKind, check_format
 from gnomon.runtime.settings.endpoint import Endpoint
+from gnomon.spark.decisions import Proposal, ProposedBatches, StagedBatch
 from gnomon.wire import rpc
 from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue, MemberMetadata
 
@@ -323,6 +325,16 @@ def read_plan() -> dict[str, Sample]:
     return {"plan": Sample(plan, msgpack.packb(encode_plan(plan)), lambda data: decode_plan(msgpack.unpackb(data)))}
 
 
+def sink_proposal() -> dict[str, Sample]:
+    orders = TopicPartition("orders", 1)
+    batches = ProposedBatches((StagedBatch(orders, 2, 40, 100, 0xDEADBEEF),), {orders: 500})
+    proposal = Proposal(7, "query", 3, True, 1000, {2: 40}, {1: 9, 2: 41}, {"earlier": 5}, batches.encode())
+    return {
+        "proposal": Sample(proposal, proposal.encode(), Proposal.decode),
+        "content": Sample(batches, batches.encode(), ProposedBatches.decode),
+    }
+
+
 def rpc_frame() -> dict[str, Sample]:
     heads: dict[str, tuple[list[Any], bytes]] = {
         "hello": ([rpc.HELLO, rpc.MAGIC, list(rpc.VERSIONS), "bookie bookie-1", "cluster-id"], b""),
@@ -366,7 +378,7 @@ FORMATS: dict[str, Callable[[], dict[str, Sample]]] = {
     made.__name__: made
     for made in (
         *(entry_header, ledger_entry, ledger_record, segment, topic, subscription, group, producers, cut, read_hold),
-        *(registration, bookie_store, metadata_store, rpc_frame, read_plan, data_directory),
+        *(registration, bookie_store, metadata_store, rpc_frame, read_plan, data_directory, sink_proposal),
     )
 }
 

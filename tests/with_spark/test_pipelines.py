@@ -356,6 +356,44 @@ def test_a_check_says_that_the_table_has_other_columns(
     assert sql.check().rows.names == ["n"]
 
 
+def test_a_check_says_that_another_query_writes_the_table(
+    spark: SparkSession, topic: NumberedTopic, target: Target
+) -> None:
+    write(topic, numbers(0, 20))
+    run(spark, pipeline(topic, target))
+    assert pipeline(topic, target).check().problem is None
+    shutil.rmtree(target.folder / "checkpoint")
+    found = pipeline(topic, target).check()
+    assert found.problem is not None
+    assert "FENCED: the table was last written by query" in found.problem
+
+
+def test_a_check_says_that_there_is_no_topic_for_dead_letters(topic: NumberedTopic, tmp_path: Path) -> None:
+    errors = {"on_error": "dead_letter", "dead_letter_topic": "nowhere"}
+    found = pipeline(topic, Target("parquet", tmp_path), errors=errors).check()
+    assert found.problem is not None
+    assert "nowhere" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("sql", "settings", "text"),
+    [
+        ("SELECT a, 1 AS _dead FROM records", {}, "no column of the result may have the name _dead"),
+        (
+            "SELECT a, _key FROM records",
+            {"target": {"mode": "upsert"}, "format": {"key": "raw"}},
+            "lacks _deleted, _partition, _offset, which an upsert needs",
+        ),
+        ("SELECT a, count(*) FROM records GROUP BY a", {}, "transform: .*watermark"),
+    ],
+)
+def test_a_result_that_cannot_be_written_is_an_error(
+    spark: SparkSession, topic: NumberedTopic, tmp_path: Path, sql: str, settings: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(BadPipeline, match=text):
+        run(spark, pipeline(topic, Target("delta", tmp_path), transform={"sql": sql}, **settings))
+
+
 def test_a_windowed_query_closes_its_windows_by_the_watermark(
     spark: SparkSession, topic: NumberedTopic, tmp_path: Path
 ) -> None:

@@ -39,6 +39,8 @@ _SECTIONS: Final = {
     "trigger": ("every", "available_now"),
 }
 """The keys of each section."""
+_SET_BY_KEYS: Final = ("kafka.bootstrap.servers", "subscribe", "assign", "starting", "ending")
+"""The options of the source that have keys of their own begin with these."""
 _WITH_SCHEMA: Final = ("json", "csv")
 FILE_BYTES_MAX: Final = 128 << 20
 PLACE_COLUMNS: Final = ("_topic", "_partition", "_offset", "_timestamp")
@@ -195,7 +197,11 @@ def _source(section: Section) -> SourceSettings:
         raise BadPipeline(
             f"{section.name}: give one of topic, topics and pattern, not {' and '.join(topics) or 'none'}"
         )
-    options = {"kafka.bootstrap.servers": section.needed("bootstrap"), **section.texts_by_name("options")}
+    options = section.texts_by_name("options")
+    for name in options:
+        if name.lower().startswith(_SET_BY_KEYS):
+            raise BadPipeline(f"{section.name}.options.{name}: set by bootstrap, topic, topics, pattern and start")
+    options["kafka.bootstrap.servers"] = section.needed("bootstrap")
     if "pattern" in topics:
         options["subscribePattern"] = section.needed("pattern")
     else:

@@ -74,6 +74,8 @@ def test_an_unknown_key_is_an_error_with_the_nearest_one(changed: dict[str, Any]
         ({"source": 7}, "source = 7: expected a table"),
         ({"source": {"bootstrap": None}}, "source.bootstrap: not given"),
         ({"source": {"start": "yesterday"}}, "source.start = 'yesterday': expected"),
+        ({"source": {"options": {"startingOffsets": "latest"}}}, "source.options.startingOffsets: set by bootstrap"),
+        ({"source": {"options": {"SUBSCRIBE": "x"}}}, "source.options.SUBSCRIBE: set by"),
         ({"source": {"options": {"via": []}}}, "source.options.via = []: expected a text or a number"),
         ({"format": {"kind": "xml"}}, "format.kind = 'xml': expected 'json' or"),
         ({"format": {"delimiter": ";;"}}, "format.delimiter = ';;': expected one character"),
