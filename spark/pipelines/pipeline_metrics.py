@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry, start_http_server, write_to_textfile
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from gnomon.spark.pipelines.progress import BatchProgress
+from gnomon.spark.pipelines.progress import ALREADY, COMMITTED, BatchProgress
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 ADDRESS: Final = "127.0.0.1"
 LABEL: Final = "pipeline"
-VERDICTS: Final = ("committed", "already")
 
 
 class _Numbers(NamedTuple):
@@ -56,7 +55,7 @@ class PipelineMetrics:
         Args:
             ended_seconds: since 1970.
         """
-        before, already = self._numbers, progress.verdict == "already"
+        before, already = self._numbers, progress.verdict == ALREADY
         self._numbers = _Numbers(
             progress,
             ended_seconds,
@@ -88,7 +87,7 @@ class PipelineMetrics:
         batches: Any = CounterMetricFamily(
             "gnomon_pipeline_batches", "Batches that ended, by verdict", labels=(LABEL, "verdict")
         )
-        for verdict, count in zip(VERDICTS, (now.committed, now.already), strict=True):
+        for verdict, count in ((COMMITTED, now.committed), (ALREADY, now.already)):
             batches.add_metric([self._pipeline, verdict], count)
         yield batches
         if now.last is None:

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from gnomon.spark.tables.table import CommitVerdict
 
+COMMITTED: Final = CommitVerdict.COMMITTED.name.lower()
+ALREADY: Final = CommitVerdict.ALREADY.name.lower()
 WINDOW_SECONDS: Final = 60.0
 """The longest time before a batch that counts for its rate; long enough for several batches of a trigger."""
 
@@ -53,15 +55,31 @@ class BatchProgress(NamedTuple):
     """See invariant 2; None if it is unknown."""
 
     def line(self) -> str:
-        """The report in one line."""
-        fresh = "" if self.freshness_seconds is None else f", {self.freshness_seconds:.1f} s old"
-        lag = "unknown" if self.lag is None else str(self.lag)
-        to_go = "" if not self.lag or self.seconds_to_go is None else f", {self.seconds_to_go:.0f} s to go"
+        """The report in one line, which most often fits a terminal of 80 columns; the least needed is at its end."""
+        already = "" if self.verdict == COMMITTED else f" {self.verdict}"
         errors = "" if not self.errors else ", 1 error" if self.errors == 1 else f", {self.errors} errors"
+        lag = "unknown" if self.lag is None else str(self.lag)
+        to_go = "" if not self.lag or self.seconds_to_go is None else f", {_duration(self.seconds_to_go)} to go"
+        fresh = "" if self.freshness_seconds is None else f", {_duration(self.freshness_seconds)} old"
         return (
-            f"batch {self.batch} {self.verdict}: {self.rows} rows, {self.bytes} bytes{errors};"
-            f" {self.rows_per_second:.0f} rows/s, lag {lag}{fresh}{to_go}"
+            f"batch {self.batch}{already}: {self.rows} rows, {_size(self.bytes)}{errors};"
+            f" {self.rows_per_second:.0f} rows/s, lag {lag}{to_go}{fresh}"
         )
+
+
+def _size(count: int) -> str:
+    """Bytes with three digits or four."""
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
+        if count >= 1_000**power:
+            size = count / 1_000**power
+            return f"{size:.1f} {unit}" if size < 100 else f"{size:.0f} {unit}"
+    return f"{count} bytes"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
 
 
 class _Moment(NamedTuple):

@@ -1,5 +1,7 @@
 """The picture of a run: rows per second and lag over time, in two panels over one time axis.
 
+The axis begins with the first batch: the start of Spark before it would be the widest part of a short run.
+
 1. The rows of a batch are spread evenly over its duration, so that the area below the rate is the number of rows.
 2. The rate has a step for each batch if each is wide enough to be seen. Otherwise it has STEPS_MAX equal steps.
 3. Up to POINTS_MAX batches, each has a point of its own in the lag. Beyond, the line has the highest lag of each step.
@@ -25,8 +27,8 @@ SUFFIXES: Final = (".png", ".svg")
 STEPS_MAX: Final = 150
 """More steps cannot be distinguished at the width of the picture."""
 POINTS_MAX: Final = 60
-_GAP: Final = 0.1
-"""A gap before a batch that is a smaller part of its duration belongs to the batch: Spark plans the batch in it."""
+GAP_SECONDS: Final = 2.0
+"""A shorter gap before a batch belongs to the batch: Spark plans the batch in it."""
 _RATE_COLOUR, _LAG_COLOUR = "#059669", "#2563eb"
 _UNITS: Final = ((3 * 86_400, 86_400, "days"), (3 * 3_600, 3_600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
 """From so many seconds on, the time axis counts in a unit of so many seconds."""
@@ -36,7 +38,7 @@ class EndedBatch(NamedTuple):
     """A batch on the time axis."""
 
     at_seconds: float
-    """Its end, since the run began."""
+    """Its end, by the same clock as the end of the run."""
     progress: BatchProgress
 
 
@@ -46,13 +48,15 @@ def draw_progress(name: str, batches: Sequence[EndedBatch], run_seconds: float, 
     Args:
         name: of the pipeline.
         batches: in their order.
-        run_seconds: the duration of the run, which ends after its last batch.
+        run_seconds: the end of the run, after its last batch.
         path: ends in one of SUFFIXES.
 
     Raises:
         OSError: the file cannot be written.
     """
-    length = max(run_seconds, 1e-3)
+    start = batches[0].at_seconds - batches[0].progress.seconds if batches else 0.0
+    batches = [each._replace(at_seconds=each.at_seconds - start) for each in batches]
+    length = max(run_seconds - start, 1e-3)
     unit, label = next((unit, label) for least, unit, label in _UNITS if length >= least)
     figure = Figure(figsize=(10, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
@@ -64,7 +68,7 @@ def draw_progress(name: str, batches: Sequence[EndedBatch], run_seconds: float, 
     _draw_lag(below, batches, _equal_edges(length), unit)
     below.set_ylabel("lag (records)")
     below.yaxis.set_major_locator(MaxNLocator(integer=True))
-    below.set_xlabel(f"time since the start of the run ({label})")
+    below.set_xlabel(f"time since the first batch began ({label})")
     for axes in (above, below):
         _plain(axes)
     above.set_xlim(0, length / unit)
@@ -96,9 +100,8 @@ def _steps(batches: Sequence[EndedBatch]) -> Iterator[tuple[float, float, int]]:
     before = 0.0
     for batch in batches:
         end = max(batch.at_seconds, before + 1e-3)
-        duration = batch.progress.seconds
-        begin = min(max(end - duration, before), end - 1e-3)
-        yield before if begin - before < _GAP * duration else begin, end, batch.progress.rows
+        begin = min(max(end - batch.progress.seconds, before), end - 1e-3)
+        yield before if begin - before < GAP_SECONDS else begin, end, batch.progress.rows
         before = end
 
 

@@ -101,22 +101,35 @@ def test_a_batch_that_takes_no_time_has_no_rate() -> None:
     assert (found.seconds, found.rows_per_second, found.seconds_to_go) == (0.0, 0.0, None)
 
 
+LINE = BatchProgress(3, "committed", 1_200, 34_567, 0, 2.0, 600.4, 2_400, 1.24, 4.2)
+
+
 @pytest.mark.parametrize(
     ("progress", "text"),
     [
-        (
-            BatchProgress(3, "committed", 1_200, 34_567, 0, 2.0, 600.4, 2_400, 1.25, 4.2),
-            "batch 3 committed: 1200 rows, 34567 bytes; 600 rows/s, lag 2400, 1.2 s old, 4 s to go",
-        ),
+        (LINE, "batch 3: 1200 rows, 34.6 kB; 600 rows/s, lag 2400, 4.2 s to go, 1.2 s old"),
         (
             BatchProgress(4, "already", 0, 0, 1, 2.0, 0.0, None, None, None),
             "batch 4 already: 0 rows, 0 bytes, 1 error; 0 rows/s, lag unknown",
         ),
         (
-            BatchProgress(5, "committed", 10, 99, 2, 2.0, 5.0, 0, 0.0, 0.0),
-            "batch 5 committed: 10 rows, 99 bytes, 2 errors; 5 rows/s, lag 0, 0.0 s old",
+            BatchProgress(5, "committed", 10, 999, 2, 2.0, 5.0, 0, 0.0, 0.0),
+            "batch 5: 10 rows, 999 bytes, 2 errors; 5 rows/s, lag 0, 0.0 s old",
+        ),
+        (
+            LINE._replace(bytes=567_890_123, seconds_to_go=119.0, freshness_seconds=7_199.0),
+            "batch 3: 1200 rows, 568 MB; 600 rows/s, lag 2400, 119 s to go, 120 min old",
+        ),
+        (
+            LINE._replace(bytes=4_567_890_123, seconds_to_go=180.0, freshness_seconds=9_000.0),
+            "batch 3: 1200 rows, 4.6 GB; 600 rows/s, lag 2400, 3 min to go, 2.5 h old",
         ),
     ],
 )
 def test_the_line_has_the_numbers_that_are_known(progress: BatchProgress, text: str) -> None:
     assert progress.line() == text
+
+
+def test_the_line_of_a_busy_pipeline_fits_a_terminal_up_to_the_time_to_go() -> None:
+    busy = BatchProgress(4_321, "committed", 123_456, 45_678_901, 0, 2.0, 234_567.8, 12_345_678, 54.3, 5_400.0)
+    assert ", 90 min to go" in busy.line()[:79]

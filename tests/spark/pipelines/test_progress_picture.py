@@ -46,9 +46,9 @@ def test_the_area_below_the_rate_is_the_number_of_rows(batches: list[EndedBatch]
 
 def test_each_of_few_batches_has_a_step_of_its_own() -> None:
     """Invariant 2: a gap in which Spark plans a batch belongs to it, and an idle time does not."""
-    batches = [ended(3.0, 100, 2.0), ended(5.05, 41, 2.0), ended(9.0, 50, 1.0)]
-    edges = step_edges(batches, 10.0)
-    assert edges.tolist() == pytest.approx([1.0, 3.0, 5.05, 8.0, 9.0])
+    batches = [ended(2.0, 100, 2.0), ended(6.0, 80, 2.5), ended(11.0, 50, 1.0)]
+    edges = step_edges(batches, 12.0)
+    assert edges.tolist() == pytest.approx([0.0, 2.0, 6.0, 10.0, 11.0])
     assert rates(batches, edges).tolist() == pytest.approx([50.0, 20.0, 0.0, 50.0])
 
 
