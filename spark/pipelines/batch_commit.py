@@ -3,7 +3,8 @@
 1. A batch commits nothing if the run has more dead records with it than are allowed.
 2. Dead letters are committed before the rows. A driver that dies in between leaves a batch that the next driver
    commits again: its dead letters are there already, and its rows are not.
-3. Both are committed under the same query id and number, so a repeat adds nothing to either.
+3. Both are committed under the same query id and number, so a repeat adds nothing to either. A batch that another
+   driver has committed meanwhile is reported without rows.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ class BatchCommit:
         found = self._table.commit(batch, schema, files) if files else CommitVerdict.COMMITTED
         if found is CommitVerdict.FENCED:
             raise self._fenced(batch)
+        if found is CommitVerdict.ALREADY:
+            return CommittedBatch(batch.number, found, 0, 0, None, dead)
         size = sum(file.bytes for file in files)
         newest = max((result.newest_ms for result in results if result.newest_ms is not None), default=None)
         return CommittedBatch(batch.number, found, sum(result.rows for result in results), size, newest, dead)

@@ -154,21 +154,24 @@ class Runner:
         try:
             if self._stopping:
                 raise _StopAsked
-            self._meter = self._meter or ProgressMeter(time.monotonic())
+            began = time.monotonic()
+            self._meter = self._meter or ProgressMeter(began, self._lag(number - 1 if number else None))
             query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
             assert query is not None, "Spark tells the batches of a stream its query id"
             done = self._write(frame, TableBatch(query, number))
-            self._committed(self._meter.after(done, time.monotonic(), time.time_ns() // 1_000_000, self._lag(number)))
+            now, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
+            self._committed(self._meter.after(done, began, now, wall_ms, self._lag(number)))
         except Exception as error:
             self._failure = (own_error(error) or error) if isinstance(error, PySparkException) else error
             raise
 
-    def _lag(self, number: int) -> int | None:
-        """The records that are left after a batch."""
+    def _lag(self, number: int | None) -> int | None:
+        """The records that are left after a batch; None for the begin of the pipeline."""
+        read = None if number is None else flat(self._checkpoint.offsets(number))
         options = options_of(self._settings.source, self._checkpoint)
         (cluster, _), thread = cluster_of(options.addresses)
         try:
-            backlog = thread.call(backlog_of, cluster, options, flat(self._checkpoint.offsets(number)))
+            backlog = thread.call(backlog_of, cluster, options, read)
         except (RequestRefused, Unreachable):
             return None
         return sum(each.records for each in backlog)

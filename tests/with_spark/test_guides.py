@@ -50,7 +50,7 @@ def test_the_guide_to_pipelines_goes_from_nothing_to_a_table(broker: KafkaBroker
         if "pipeline init" in line:
             file = tmp_path / "pipeline.toml"
             file.write_text(file.read_text().replace(ADDRESS, broker.bootstrap_servers))
-    assert "batch 0 committed: 3 rows" in outputs
+    assert "batch 0: 3 rows" in outputs
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert re.search(r"│ +3 +│", done.stdout), done.stdout

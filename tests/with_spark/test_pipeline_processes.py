@@ -114,7 +114,8 @@ def test_each_record_is_in_the_table_once_though_drivers_and_brokers_are_killed(
 def test_a_driver_that_is_asked_to_stop_ends_after_its_batch(topic: NumberedTopic, tmp_path: Path) -> None:
     topic.produce(3_000)
     pipeline = PipelineFolder(tmp_path, topic, "parquet")
-    with pipeline.driver("--output", "json") as driver:
+    metrics, picture = tmp_path / "copy.prom", tmp_path / "copy.png"
+    with pipeline.driver("--output", "json", "--metrics-file", str(metrics), "--picture", str(picture)) as driver:
         pipeline.wait_for_batches(2)
         driver.send_signal(signal.SIGTERM)
         output, errors = driver.communicate(timeout=60)
@@ -122,6 +123,9 @@ def test_a_driver_that_is_asked_to_stop_ends_after_its_batch(topic: NumberedTopi
     reports = [json.loads(line) for line in output.splitlines()]
     assert [report["batch"] for report in reports] == list(range(len(reports)))
     assert {report["rows"] for report in reports} == {100}
+    assert f'gnomon_pipeline_rows_total{{pipeline="copy"}} {100.0 * len(reports)}' in metrics.read_text()
+    assert f'gnomon_pipeline_lag_records{{pipeline="copy"}} {float(reports[-1]["lag"])}' in metrics.read_text()
+    assert picture.read_bytes().startswith(b"\x89PNG")
     pipeline.run()
     pipeline.check()
 

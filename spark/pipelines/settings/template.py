@@ -67,7 +67,7 @@ _TAIL: Final = """\
 on_error = "stop"               # or skip, or dead_letter with a topic or a folder:
 # dead_letter_topic = "orders-dead"
 # dead_letter_path = "orders-dead"
-# max_errors = 100              # of one batch
+# max_errors = 100              # of one run
 
 [trigger]
 available_now = true            # ends at the present end of the topic; without it the pipeline follows the topic
