@@ -9,22 +9,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
+    from gnomon.spark.pipelines.files.file_pipeline import FilePipeline
     from gnomon.spark.pipelines.pipeline import Pipeline
 
-__all__ = ["Pipeline", "data_source", "register"]
+__all__ = ["FilePipeline", "Pipeline", "data_source", "register"]
+_PIPELINES = {
+    "FilePipeline": "gnomon.spark.pipelines.files.file_pipeline",
+    "Pipeline": "gnomon.spark.pipelines.pipeline",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `Pipeline` at its first use: it needs packages that the format does not.
+    """Imports a class of pipelines at its first use: it needs packages that the format does not.
 
     Raises:
         AttributeError: there is nothing of this name.
         ModuleNotFoundError: a package of the extra `lake` is not installed.
     """
-    if name != "Pipeline":
+    module = _PIPELINES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return import_module("gnomon.spark.pipelines.pipeline").Pipeline
+        return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         raise _missing("pipelines need", error, "lake") from error
 

@@ -20,6 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.spark.decisions import BatchVerdict
 from gnomon.spark.process import cluster_of
 from gnomon.spark.writing.committing import SinkDriver
 from gnomon.spark.writing.row_encoder import RowEncoder
@@ -131,10 +132,10 @@ def tasks_of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedTask]
 
 async def commit(
     cluster: KafkaBrokers, options: SinkOptions, writer: str, query: str, batch: int, tasks: Sequence[StagedTask]
-) -> None:
-    """Has the rows of a batch written; raises as `SinkDriver.commit`."""
+) -> BatchVerdict:
+    """Has the rows of a batch written; returns and raises as `SinkDriver.commit`."""
     topic = await WriterTopic.open(cluster, writer, options.staging_partitions)
-    await SinkDriver(cluster, topic, _warn, takes_over=options.takes_over).commit(query, batch, tasks)
+    return await SinkDriver(cluster, topic, _warn, takes_over=options.takes_over).commit(query, batch, tasks)
 
 
 async def remove(cluster: KafkaBrokers, options: SinkOptions, writer: str) -> None:

@@ -1,1 +1,1 @@
-"""`gnomon pipeline`: pipelines between topics and tables, and audits of topics."""
+"""`gnomon pipeline`: pipelines between topics, tables and files, and audits of topics."""

@@ -9,10 +9,15 @@ import click
 
 from gnomon.cli.exit import Failure
 from gnomon.cli.output import note, output_option, show_record
+from gnomon.cli.pipeline.files import checked
 from gnomon.cli.pipeline.opened import file_argument, opened
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from gnomon.spark.pipelines.checking import PipelineCheck
+    from gnomon.spark.pipelines.files.file_pipeline import FilePipeline
+    from gnomon.spark.pipelines.pipeline import Pipeline
 
 
 @click.command()
@@ -27,29 +32,47 @@ def check(file: Path, write_schema: bool, output: str) -> None:
     from gnomon.spark.pipelines.settings.template import with_schema
 
     with opened(file) as pipeline:
+        from gnomon.spark.pipelines.files.file_pipeline import FilePipeline
+
+        if isinstance(pipeline, FilePipeline):
+            if write_schema:
+                raise click.UsageError("--write-schema is for topics: a pipeline of files has its schema.")
+            _check_files(pipeline, output)
+            return
         found = pipeline.check()
-        record: dict[str, Any] = {
-            "pipeline": pipeline.settings.name,
-            "records_to_read": found.status.lag,
-            "table_exists": found.table is not None,
-            "partitions": [{**each._asdict(), "records": each.records} for each in found.status.backlog],
-            "columns": [
-                {"column": field.name, "type": str(field.type), "in_table": _type_in(found.table, field.name)}
-                for field in found.rows
-            ],
-            "first_records": [
-                {"record": each.place, "row": each.row or "", "error": each.reason or ""} for each in found.records
-            ],
-        }
-        if found.inferred is not None:
-            record["inferred_schema"] = found.inferred
-        show_record(record, output)
+        show_record(_checked(pipeline, found), output)
         if found.inferred is not None and write_schema:
             written = with_schema(file.read_text(encoding="utf-8"), found.inferred)
             file.write_text(written, encoding="utf-8")
             note(f"format.schema is written to {file}")
         if found.problem is not None:
             raise Failure(found.problem)
+
+
+def _check_files(pipeline: FilePipeline, output: str) -> None:
+    found = pipeline.check()
+    show_record(checked(pipeline, found), output)
+    if found.problem is not None:
+        raise Failure(found.problem)
+
+
+def _checked(pipeline: Pipeline, found: PipelineCheck) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "pipeline": pipeline.settings.name,
+        "records_to_read": found.status.lag,
+        "table_exists": found.table is not None,
+        "partitions": [{**each._asdict(), "records": each.records} for each in found.status.backlog],
+        "columns": [
+            {"column": field.name, "type": str(field.type), "in_table": _type_in(found.table, field.name)}
+            for field in found.rows
+        ],
+        "first_records": [
+            {"record": each.place, "row": each.row or "", "error": each.reason or ""} for each in found.records
+        ],
+    }
+    if found.inferred is not None:
+        record["inferred_schema"] = found.inferred
+    return record
 
 
 def _type_in(table: pa.Schema | None, column: str) -> str:

@@ -9,7 +9,8 @@ import click
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.output import note
 
-KINDS = ("delta", "iceberg", "parquet")
+_TOPIC = "topic"
+KINDS = ("delta", "iceberg", "parquet", _TOPIC)
 
 
 @click.command()
@@ -22,12 +23,13 @@ KINDS = ("delta", "iceberg", "parquet")
     help="The file to write.",
 )
 def init(kind: str, file: Path) -> None:
-    """Write a pipeline of KIND with comments, which runs once it names a topic."""
+    """Write a pipeline with comments: a table of KIND that follows a topic, or files that go into a `topic`."""
+    from gnomon.spark.pipelines.settings.file_template import FILE_TEMPLATE
     from gnomon.spark.pipelines.settings.template import template
 
     try:
         with file.open("x", encoding="utf-8") as written:
-            written.write(template(kind))
+            written.write(FILE_TEMPLATE if kind == _TOPIC else template(kind))
     except FileExistsError:
         raise Failure(f"{file} exists: choose another one with --file", Exit.CONFLICT) from None
-    note(f"{file} is written: name the topic and the columns there, then `gnomon pipeline check {file}`")
+    note(f"{file} is written: name the source and the columns there, then `gnomon pipeline check {file}`")

@@ -12,6 +12,7 @@ import click
 from gnomon.cli.exit import Exit, Failure
 
 if TYPE_CHECKING:
+    from gnomon.spark.pipelines.files.file_pipeline import FilePipeline
     from gnomon.spark.pipelines.pipeline import Pipeline
 
 
@@ -22,7 +23,7 @@ def file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[Pipeline]:
+def opened(file: Path) -> Iterator[Pipeline | FilePipeline]:
     """The pipeline of a file.
 
     Raises:
@@ -33,19 +34,24 @@ def opened(file: Path) -> Iterator[Pipeline]:
         from gnomon.spark.formats.decoder import BadFormat
         from gnomon.spark.offsets import BadOption
         from gnomon.spark.pipelines.batch_commit import PipelineFenced
+        from gnomon.spark.pipelines.files.file_pipeline import FilePipeline
         from gnomon.spark.pipelines.pipeline import Pipeline
+        from gnomon.spark.pipelines.pipeline_file import read_pipeline_file
         from gnomon.spark.pipelines.run_failed import RunFailed
+        from gnomon.spark.pipelines.settings.file_settings import is_of_files
         from gnomon.spark.pipelines.settings.section import BadPipeline
         from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
         from gnomon.spark.tables.table import BadTable, TableBusy
+        from gnomon.spark.writing.delivery import DeliveryFailed
 
         try:
-            yield Pipeline.load(file)
+            given = read_pipeline_file(file)
+            yield (FilePipeline if is_of_files(given) else Pipeline).of(given, file.parent)
         except (BadPipeline, BadOption, BadFormat) as error:
             raise Failure(f"{file}: {error}", Exit.USAGE) from None
         except PipelineFenced as error:
             raise Failure(str(error), Exit.CONFLICT) from None
-        except (RecordsRefused, RunFailed, BadTable, TableBusy, RequestRefused) as error:
+        except (RecordsRefused, RunFailed, BadTable, TableBusy, DeliveryFailed, RequestRefused) as error:
             raise Failure(str(error)) from None
     except ModuleNotFoundError as error:
         raise Failure(

@@ -1,4 +1,4 @@
-"""`gnomon pipeline`: tables that follow topics, each described by one file, and audits of topics."""
+"""`gnomon pipeline`: tables that follow topics, files that go into topics, each described by one file, and audits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gnomon.cli.pipeline.status import reset, status
 
 @click.group(cls=CommandGroup)
 def pipeline() -> None:
-    """Run and check pipelines between topics and tables, and audit topics."""
+    """Run and check pipelines between topics, tables and files, and audit topics."""
 
 
 for command in (init, check, run, status, reset, maintain, audit):

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from gnomon.spark.pipelines.checking import (
     inferred_schema,
 )
 from gnomon.spark.pipelines.checkpoint import Checkpoint
+from gnomon.spark.pipelines.pipeline_file import read_pipeline_file
 from gnomon.spark.pipelines.progress import BatchProgress
 from gnomon.spark.pipelines.settings.catalog_places import placed_catalog
 from gnomon.spark.pipelines.settings.section import BadPipeline
@@ -78,12 +78,7 @@ class Pipeline:
         Raises:
             BadPipeline: the file cannot be read, or a setting cannot be used.
         """
-        file = Path(path)
-        try:
-            given = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise BadPipeline(f"{file}: cannot be read: {error}") from error
-        return cls.of(given, file.parent)
+        return cls.of(read_pipeline_file(Path(path)), Path(path).parent)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], folder: str | Path = ".") -> Pipeline:

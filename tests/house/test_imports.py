@@ -112,6 +112,7 @@ PURE = (
     "spark/offsets.py",
     "spark/options.py",
     "spark/partitioner.py",
+    "spark/pipelines/files/next_files.py",
     "spark/pipelines/progress.py",
     "spark/pipelines/settings",
     "spark/pipelines/tasks/decoding.py",
@@ -333,4 +334,10 @@ def test_only_the_drivers_of_spark_import_pyspark() -> None:
         for module, typing_only in imports(path)
         if module.partition(".")[0] == "pyspark" and not typing_only
     }
-    assert found == {"spark/source.py", "spark/sink.py", "spark/pipelines/runner.py", "spark/pipelines/session.py"}
+    assert found == {
+        "spark/source.py",
+        "spark/sink.py",
+        "spark/pipelines/files/file_rows.py",
+        "spark/pipelines/runner.py",
+        "spark/pipelines/session.py",
+    }

@@ -164,13 +164,13 @@ def parse_settings(given: Mapping[str, Any]) -> PipelineSettings:
     Raises:
         BadPipeline: one of them cannot be used.
     """
+    source, into = given.get("source"), given.get("target")
+    if isinstance(source, dict) and "files" in source:
+        raise BadPipeline("source.files: a pipeline of files is a FilePipeline, not a Pipeline")
+    if isinstance(into, dict) and into.get("kind") == "topic":
+        raise BadPipeline("target.kind = 'topic': a topic is the target of files: give source.files")
     file = Section("", given, ("name", "checkpoint", "spark", *_SECTIONS))
-    name = file.needed("name")
-    if not _NAME.fullmatch(name):
-        raise BadPipeline(
-            f"name = {name!r:.250}: expected 1 to {WRITER_CHARACTERS_MAX} characters from letters, digits, '.', '_'"
-            " and '-'"
-        )
+    name = parse_name(file)
     form, target = (
         _format(file.section("format", _SECTIONS["format"])),
         _target(file.section("target", _SECTIONS["target"])),
@@ -183,7 +183,7 @@ def parse_settings(given: Mapping[str, Any]) -> PipelineSettings:
         _transform(file.section("transform", _SECTIONS["transform"])),
         target,
         _errors(file.section("errors", _SECTIONS["errors"])),
-        _trigger(file.section("trigger", _SECTIONS["trigger"])),
+        parse_trigger(file.section("trigger", _SECTIONS["trigger"])),
         file.texts_by_name("spark"),
     )
     if target.upserts and form.key == "none":
@@ -308,7 +308,23 @@ def _errors(section: Section) -> ErrorSettings:
     return found
 
 
-def _trigger(section: Section) -> TriggerSettings:
+def parse_name(file: Section) -> str:
+    """The name of a pipeline.
+
+    Raises:
+        BadPipeline: it cannot be that of a writer.
+    """
+    name = file.needed("name")
+    if not _NAME.fullmatch(name):
+        raise BadPipeline(
+            f"name = {name!r:.250}: expected 1 to {WRITER_CHARACTERS_MAX} characters from letters, digits, '.', '_'"
+            " and '-'"
+        )
+    return name
+
+
+def parse_trigger(section: Section) -> TriggerSettings:
+    """The section `trigger`; raises BadPipeline."""
     found = TriggerSettings(section.text("every"), section.flag("available_now"))
     if found.available_now and found.every is not None:
         raise BadPipeline(f"{section.name}: give one of every and available_now")

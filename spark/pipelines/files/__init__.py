@@ -1,0 +1,1 @@
+"""Pipelines from files to a topic: each file once, in an order."""
