@@ -8,7 +8,7 @@ from typing import Final
 from gnomon.spark.pipelines.batch_commit import PipelineFenced
 from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
 
-_CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
+_CONCURRENT: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
 
 
 class RunFailed(Exception):
@@ -20,10 +20,8 @@ def own_error(error: Exception) -> Exception | None:
 
     Two drivers of one checkpoint are noticed by Spark's log of offsets, too.
     """
-    if _CONCURRENT in str(error):
-        return PipelineFenced(
-            "ALREADY: another driver runs on this checkpoint, and was faster with this batch: run one at a time"
-        )
+    if any(text in str(error) for text in _CONCURRENT):
+        return PipelineFenced("ALREADY: another driver runs on this checkpoint, and was faster: run one at a time")
     found = re.search(r"^gnomon\.[\w.]*\.(\w+): (.*)$", str(error), re.MULTILINE)
     if found is None:
         return None

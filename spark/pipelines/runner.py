@@ -26,6 +26,7 @@ from gnomon.spark.pipelines.batch_commit import BatchCommit
 from gnomon.spark.pipelines.checkpoint import Checkpoint
 from gnomon.spark.pipelines.progress import BatchProgress, CommittedBatch, ProgressMeter
 from gnomon.spark.pipelines.run_failed import own_error
+from gnomon.spark.pipelines.session import SPARK_ERRORS
 from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.pipelines.settings.settings import AS_IS, PipelineSettings, TransformSettings
 from gnomon.spark.pipelines.status import options_of
@@ -80,7 +81,7 @@ class Runner:
             RecordsRefused, PipelineFenced, BadTable: as `BatchCommit.commit`.
             BadPipeline: the query or its result cannot be used.
             RunFailed: the topics cannot be read.
-            PySparkException: any other error of Spark.
+            PySparkException, Py4JJavaError: any other error of Spark.
         """
         self._commit.recover()
         try:
@@ -88,7 +89,7 @@ class Runner:
             while not query.awaitTermination(_WAIT_SECONDS):
                 if self._stopping and not query.status["isTriggerActive"]:
                     query.stop()
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             self._failure = self._failure or own_error(error) or error
         if self._failure is not None and not isinstance(self._failure, _StopAsked):
             raise self._failure
@@ -162,7 +163,7 @@ class Runner:
             now, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
             self._committed(self._meter.after(done, began, now, wall_ms, self._lag(number)))
         except Exception as error:
-            self._failure = (own_error(error) or error) if isinstance(error, PySparkException) else error
+            self._failure = (own_error(error) or error) if isinstance(error, SPARK_ERRORS) else error
             raise
 
     def _lag(self, number: int | None) -> int | None:

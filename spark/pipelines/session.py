@@ -9,12 +9,15 @@ import warnings
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.errors import PySparkRuntimeError
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.source import GnomonDataSource
 
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
+"""The errors that Spark raises; those of its own code have no class of PySpark's."""
 _DEFAULTS: Final = {
     "spark.master": "local[*]",
     "spark.sql.session.timeZone": "UTC",

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -16,6 +14,7 @@ from gnomon.spark.formats.avro_schema import AvroSchema, avro_columns
 from gnomon.spark.pipelines.files.avro_files import AvroReader
 from gnomon.spark.pipelines.files.part_writer import FILE_COLUMN, START_COLUMN
 from gnomon.spark.pipelines.files.read_failure import first_line, read_failure
+from gnomon.spark.pipelines.session import SPARK_ERRORS
 from gnomon.spark.pipelines.settings.file_settings import FileFormatSettings, TopicTargetSettings
 from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.writing.row_encoder import UnknownColumn, check_columns
@@ -23,8 +22,6 @@ from gnomon.spark.writing.row_encoder import UnknownColumn, check_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
-"""The errors that Spark raises; those of its own code have no class of PySpark's."""
 _READING: Final = {
     "mode": "FAILFAST",  # a row that does not fit is an error, not a row of nulls
     "recursiveFileLookup": "true",  # folders such as day=1 are no columns

@@ -22,13 +22,14 @@ from uuid import uuid4
 from gnomon.spark.decisions import BatchVerdict
 from gnomon.spark.pipelines.batch_commit import PipelineFenced
 from gnomon.spark.pipelines.files.file_log import FileLog
-from gnomon.spark.pipelines.files.file_rows import SPARK_ERRORS, path_of, sink_rows
+from gnomon.spark.pipelines.files.file_rows import path_of, sink_rows
 from gnomon.spark.pipelines.files.listing import changed_of, listed
 from gnomon.spark.pipelines.files.next_files import ChosenFiles, SourceFile, chosen
 from gnomon.spark.pipelines.files.part_writer import PART_DDL, PartResult, PartWriter, decode_part
 from gnomon.spark.pipelines.files.read_failure import read_failure
 from gnomon.spark.pipelines.progress import BatchProgress, CommittedBatch, ProgressMeter
 from gnomon.spark.pipelines.run_failed import RunFailed
+from gnomon.spark.pipelines.session import SPARK_ERRORS
 from gnomon.spark.pipelines.settings.file_settings import FilePipelineSettings
 from gnomon.spark.process import cluster_of
 from gnomon.spark.sink import commit

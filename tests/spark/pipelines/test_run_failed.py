@@ -32,8 +32,15 @@ def test_another_error_of_gnomon_has_its_text() -> None:
     assert str(found) == "records: were deleted"
 
 
-def test_two_drivers_of_one_checkpoint_are_told_apart_by_spark() -> None:
-    found = own_error(Exception("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs"))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs",
+        "SparkConcurrentModificationException: Multiple streaming queries are concurrently using metadata",
+    ],
+)
+def test_two_drivers_of_one_checkpoint_are_told_apart_by_spark(text: str) -> None:
+    found = own_error(Exception(text))
     assert isinstance(found, PipelineFenced)
     assert "another driver runs on this checkpoint" in str(found)
 
