@@ -56,7 +56,7 @@ COMMANDS = {
     ),
     "sink": CommandPlace("sink", "sink", "List, show, finish and forget the writers of Spark's sink."),
     "pipeline": CommandPlace(
-        "pipeline.pipeline", "pipeline", "Run and check pipelines between topics and tables, and audit topics."
+        "pipeline.pipeline", "pipeline", "Run and check pipelines between topics, tables and files, and audit topics."
     ),
     "doctor": CommandPlace("doctor.doctor", "doctor", "Check this machine, a data directory, a cluster and a broker."),
     "profile": CommandPlace(
