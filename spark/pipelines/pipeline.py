@@ -28,10 +28,9 @@ from gnomon.spark.pipelines.checking import (
     inferred_schema,
 )
 from gnomon.spark.pipelines.checkpoint import Checkpoint
-from gnomon.spark.pipelines.pipeline_file import read_pipeline_file
+from gnomon.spark.pipelines.pipeline_file import read_pipeline_file, read_schema_file
 from gnomon.spark.pipelines.progress import BatchProgress
 from gnomon.spark.pipelines.settings.catalog_places import placed_catalog
-from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.pipelines.settings.settings import (
     AS_IS,
     FormatSettings,
@@ -204,11 +203,7 @@ class Pipeline:
         """The settings with the schema that is in a file."""
         if form.schema_file is None:
             return form
-        path = Path(self._placed(form.schema_file))
-        try:
-            return replace(form, schema=path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadPipeline(f"format.schema_file: {path} cannot be read: {error}") from error
+        return replace(form, schema=read_schema_file(Path(self._placed(form.schema_file))))
 
     def _placed(self, path: str) -> str:
         """A path of the settings; a URI is left as it is."""

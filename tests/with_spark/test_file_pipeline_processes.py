@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from copying import WAIT_SECONDS
 from numbered_topic import NumberedTopic
+from pipeline_driver import GNOMON, PipelineDriver
 
 from gnomon.testing import KafkaBroker
 
-GNOMON = Path(sys.executable).with_name("gnomon")
 ROWS = 20
 FILE = """
 name = "{topic}"
@@ -47,12 +44,12 @@ def broker() -> Iterator[KafkaBroker]:
         yield running
 
 
-class FilesFolder:
+class FilesFolder(PipelineDriver):
     """A pipeline of files with ROWS numbers each, one file a batch; all its files are in a folder."""
 
     def __init__(self, folder: Path, topic: NumberedTopic) -> None:
         self.folder, self.topic = folder, topic
-        self.file = folder / "files.toml"
+        super().__init__(folder / "files.toml", folder / "files.checkpoint" / "0")
         self._files = 0
         (folder / "in").mkdir()
         self.write('every = "100 milliseconds"')
@@ -67,25 +64,6 @@ class FilesFolder:
             rows = range(number * ROWS, (number + 1) * ROWS)
             (self.folder / "in" / f"{number:03}.json").write_text("".join(f'{{"number": {n}}}\n' for n in rows))
         self._files += count
-
-    @contextmanager
-    def driver(self, *options: str) -> Iterator[subprocess.Popen[str]]:
-        """A driver, which is killed with its JVM and its workers at the end."""
-        command = [str(GNOMON), "pipeline", "run", str(self.file), *options]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(command, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-
-    def wait_for_batches(self, more: int) -> None:
-        """Waits until the drivers have ended that many batches."""
-        start, deadline = self._batches(), time.monotonic() + WAIT_SECONDS
-        while self._batches() < start + more:
-            assert time.monotonic() < deadline, "the driver does not get on"
-            time.sleep(0.02)
 
     def gnomon(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs a command of `gnomon pipeline` to its end."""
@@ -102,9 +80,6 @@ class FilesFolder:
         for key in {key for key, _ in rows}:
             of_key = [number for name, number in rows if name == key]
             assert of_key == sorted(of_key)
-
-    def _batches(self) -> int:
-        return len(list((self.folder / "files.checkpoint" / "0" / "commits").glob("[0-9]*")))
 
 
 @pytest.fixture

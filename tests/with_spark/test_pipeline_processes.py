@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -17,10 +13,10 @@ import pytest
 from cluster_broker import ClusterBroker
 from copying import WAIT_SECONDS
 from numbered_topic import NumberedTopic
+from pipeline_driver import GNOMON, PipelineDriver
 
 from gnomon.testing import KafkaBroker
 
-GNOMON = Path(sys.executable).with_name("gnomon")
 FILE = """
 name = "copy"
 [source]
@@ -40,38 +36,15 @@ path = "table"
 """
 
 
-class PipelineFolder:
+class PipelineFolder(PipelineDriver):
     """A pipeline that copies a numbered topic, 100 records a batch; its file, checkpoint and table are in a folder."""
 
     def __init__(
         self, folder: Path, topic: NumberedTopic, kind: str, trigger: str = 'every = "100 milliseconds"'
     ) -> None:
         self._folder, self._topic, self._kind = folder, topic, kind
-        self.file = folder / "copy.toml"
+        super().__init__(folder / "copy.toml", folder / "copy.checkpoint" / "0")
         self.file.write_text(FILE.format(servers=topic.servers, topic=topic.name, kind=kind, trigger=trigger))
-
-    @contextmanager
-    def driver(self, *options: str) -> Iterator[subprocess.Popen[str]]:
-        """A driver, which is killed with its JVM and its workers at the end."""
-        command = [str(GNOMON), "pipeline", "run", str(self.file), *options]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(command, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-
-    def wait_for_batches(self, more: int) -> None:
-        """Waits until the drivers have finished that many batches."""
-        start, deadline = self.batches(), time.monotonic() + WAIT_SECONDS
-        while self.batches() < start + more:
-            assert time.monotonic() < deadline, "the driver does not get on"
-            time.sleep(0.05)
-
-    def batches(self) -> int:
-        """The finished batches."""
-        return len(list((self._folder / "copy.checkpoint" / "0" / "commits").glob("[0-9]*")))
 
     def run(self) -> None:
         """Runs to the present end of the topic."""

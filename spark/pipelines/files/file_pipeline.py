@@ -1,8 +1,10 @@
 """A pipeline from files to a topic, described by one TOML file: each file is read once, each row is in the topic once.
 
-from gnomon.spark import FilePipeline
+    from gnomon.spark import FilePipeline
 
-FilePipeline.load("files.toml").run()
+    FilePipeline.load("files.toml").run()
+
+`gnomon pipeline` does the same from the command line.
 """
 
 from __future__ import annotations
@@ -17,14 +19,13 @@ from gnomon.spark.pipelines.checkpoint import Checkpoint
 from gnomon.spark.pipelines.files.file_log import FileLog
 from gnomon.spark.pipelines.files.listing import listed
 from gnomon.spark.pipelines.files.next_files import SourceFile, chosen
-from gnomon.spark.pipelines.pipeline_file import read_pipeline_file
+from gnomon.spark.pipelines.pipeline_file import read_pipeline_file, read_schema_file
 from gnomon.spark.pipelines.progress import BatchProgress
 from gnomon.spark.pipelines.settings.file_settings import (
     FileFormatSettings,
     FilePipelineSettings,
     parse_file_settings,
 )
-from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.process import cluster_of
 from gnomon.spark.writing.sink_options import SinkOptions
 from gnomon.spark.writing.target import RowRefused
@@ -171,11 +172,7 @@ class FilePipeline:
         """The settings with the schema that is in a file."""
         if form.schema_file is None:
             return form
-        path = self._folder / form.schema_file
-        try:
-            return replace(form, schema=path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadPipeline(f"format.schema_file: {path} cannot be read: {error}") from error
+        return replace(form, schema=read_schema_file(self._folder / form.schema_file))
 
 
 async def _last_batch(cluster: KafkaBrokers, writer: str) -> int | None:
