@@ -81,13 +81,18 @@ def test_an_intact_topic_and_its_shadow_have_no_findings_also_while_a_producer_w
     assert audited.gnomon("topic", "create-shadow", "intact", "mirror").returncode == 0
     audited.write("intact", 5)
     producer = Producer({"bootstrap.servers": audited.cluster.bootstrap_servers, "linger.ms": 0, "log_level": 0})
-    for _ in range(5):
+    delivered: list[object] = []
+    for batch in range(5):
         for number in range(200):
-            producer.produce("intact", f"more {number}".encode(), partition=0)
-            producer.poll(0)
+            producer.produce(
+                "intact", f"more {number}".encode(), partition=0, on_delivery=lambda error, _: delivered.append(error)
+            )
+        while len(delivered) <= 200 * batch:  # the audit reads beside the other records of this round
+            assert producer.poll(30) > 0
         code, report = audited.audit("intact", "mirror")
         assert (code, report["findings"]) == (0, [])
     assert producer.flush(30) == 0
+    assert set(delivered) == {None}
     assert report["entries"] > 5
     assert report["copies"] == 3 * report["entries"]
     assert report["shadows"] == [{"topic": "mirror", "source": "intact"}]
