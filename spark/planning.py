@@ -45,15 +45,22 @@ async def plan(
         RequestRefused, Unreachable: as `KafkaBrokers.retried`.
     """
     ids = await partitions_of(cluster, options)
-    earliest, latest = await bounds_of(cluster, ids)
-    starts = await resolved(cluster, options.starting, earliest, latest, none_is_end=options.late_start_is_latest)
-    ends = await resolved(cluster, options.ending, earliest, latest, none_is_end=True)
-    ranges = [
-        kept(Range(*place, starts[place], ends[place]), earliest[place], latest[place], options, warn)
-        for place in sorted(ids)
-    ]
+    ranges = await ranges_of(cluster, options, ids, warn)
     parts = await BookiePlans(cluster, options, warn).parts(ranges, ids)
     return tasks_of(ranges, ids, options, columns, parts)
+
+
+async def ranges_of(
+    cluster: KafkaBrokers, options: SourceOptions, places: Iterable[TopicPartition], warn: Callable[[str], None]
+) -> list[Range]:
+    """The offsets of each partition that a batch read has, in order; arguments and errors are those of `plan`."""
+    earliest, latest = await bounds_of(cluster, places)
+    starts = await resolved(cluster, options.starting, earliest, latest, none_is_end=options.late_start_is_latest)
+    ends = await resolved(cluster, options.ending, earliest, latest, none_is_end=True)
+    return [
+        kept(Range(*place, starts[place], ends[place]), earliest[place], latest[place], options, warn)
+        for place in sorted(earliest)
+    ]
 
 
 def tasks_of(

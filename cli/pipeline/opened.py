@@ -37,10 +37,12 @@ def opened(file: Path) -> Iterator[Pipeline | FilePipeline]:
         from gnomon.spark.pipelines.files.file_pipeline import FilePipeline
         from gnomon.spark.pipelines.pipeline import Pipeline
         from gnomon.spark.pipelines.pipeline_file import read_pipeline_file
+        from gnomon.spark.pipelines.replays.range_replay import ReplayRefused
         from gnomon.spark.pipelines.run_failed import RunFailed
         from gnomon.spark.pipelines.settings.file_settings import is_of_files
         from gnomon.spark.pipelines.settings.section import BadPipeline
-        from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
+        from gnomon.spark.pipelines.tasks.letters import RecordsRefused
+        from gnomon.spark.planning import DataLost
         from gnomon.spark.tables.table import BadTable, TableBusy
         from gnomon.spark.writing.delivery import DeliveryFailed
 
@@ -51,7 +53,16 @@ def opened(file: Path) -> Iterator[Pipeline | FilePipeline]:
             raise Failure(f"{file}: {error}", Exit.USAGE) from None
         except PipelineFenced as error:
             raise Failure(str(error), Exit.CONFLICT) from None
-        except (RecordsRefused, RunFailed, BadTable, TableBusy, DeliveryFailed, RequestRefused) as error:
+        except (
+            RecordsRefused,
+            ReplayRefused,
+            RunFailed,
+            BadTable,
+            TableBusy,
+            DataLost,
+            DeliveryFailed,
+            RequestRefused,
+        ) as error:
             raise Failure(str(error)) from None
     except ModuleNotFoundError as error:
         raise Failure(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gnomon.cli.output import note, output_option, show_record
+from gnomon.cli.pipeline.bounds import TIME, starting_at
 from gnomon.cli.pipeline.files import state
 from gnomon.cli.pipeline.opened import file_argument, opened
 
@@ -50,7 +51,7 @@ def _state(pipeline: Pipeline, found: PipelineStatus) -> dict[str, Any]:
 @click.option("--to-offsets", metavar="OFFSETS", help='earliest, latest, or JSON such as {"orders": {"0": 17}}.')
 @click.option(
     "--to-time",
-    type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"]),
+    type=TIME,
     help="A time with its offset from UTC, such as 2026-01-31T12:00:00Z.",
 )
 def reset(file: Path, to_offsets: str | None, to_time: datetime | None) -> None:
@@ -62,22 +63,12 @@ def reset(file: Path, to_offsets: str | None, to_time: datetime | None) -> None:
         from gnomon.spark.pipelines.files.file_pipeline import FilePipeline
 
         if not isinstance(pipeline, FilePipeline):
-            pipeline.reset(_starting(to_offsets, to_time))
+            if (to_offsets is None) == (to_time is None):
+                raise click.UsageError("Give one of --to-offsets and --to-time.")
+            pipeline.reset(starting_at(to_offsets, to_time))
             note(f"the next run of {pipeline.settings.name!r} starts at {json.dumps(to_offsets or str(to_time))}")
             return
         if to_offsets is not None or to_time is not None:
             raise click.UsageError("--to-offsets and --to-time are for topics: files are read from the first one on.")
         pipeline.reset()
         note(f"the next run of {pipeline.settings.name!r} starts at the first file, and writes all rows again")
-
-
-def _starting(to_offsets: str | None, to_time: datetime | None) -> dict[str, str]:
-    """The options of the format `gnomon` for the start of a run."""
-    if (to_offsets is None) == (to_time is None):
-        raise click.UsageError("Give one of --to-offsets and --to-time.")
-    if to_time is None:
-        return {"startingOffsets": to_offsets or ""}
-    return {
-        "startingTimestamp": str(int(to_time.timestamp() * 1000)),
-        "startingOffsetsByTimestampStrategy": "latest",
-    }

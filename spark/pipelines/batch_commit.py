@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from gnomon.spark.pipelines.progress import CommittedBatch
 from gnomon.spark.pipelines.settings.settings import ErrorSettings
-from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace, RecordsRefused
+from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace
+from gnomon.spark.pipelines.tasks.letters import RecordsRefused
 from gnomon.spark.pipelines.tasks.task_result import TaskResult
 from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch, verdict
 
@@ -95,11 +96,10 @@ class BatchCommit:
             PipelineFenced: see there; no row is added.
             BadTable: as `Table.commit`.
         """
-        dead = sum(result.dead for result in results)
-        if dead:
-            self._check(dead, min(result.first_dead for result in results if result.first_dead is not None))
-            if self._dead_letters is not None:
-                self._dead_letters.commit(batch, results)
+        dead = allowed_dead(self._errors, results, self._dead)
+        self._dead += dead
+        if dead and self._dead_letters is not None:
+            self._dead_letters.commit(batch, results)
         files = [file for result in results for file in result.files]
         found = self._table.commit(batch, schema, files) if files else CommitVerdict.COMMITTED
         if found is CommitVerdict.FENCED:
@@ -113,13 +113,25 @@ class BatchCommit:
     def _fenced(self, batch: TableBatch) -> PipelineFenced:
         return PipelineFenced(fenced(self._name, self._table.last(), batch))
 
-    def _check(self, dead: int, first: str) -> None:
-        most = self._errors.errors_max
-        self._dead += dead
-        if self._errors.on_error == "stop":
-            raise RecordsRefused(f"{first} ({dead} records of the batch do not fit; errors.on_error decides)")
-        if most is not None and self._dead > most:
-            raise RecordsRefused(f"{self._dead} records of this run do not fit, errors.max_errors = {most}: {first}")
+
+def allowed_dead(errors: ErrorSettings, results: Sequence[TaskResult], before: int = 0) -> int:
+    """The number of dead records of some tasks.
+
+    Args:
+        before: that of earlier batches of the run.
+
+    Raises:
+        RecordsRefused: the settings do not allow so many.
+    """
+    dead = sum(result.dead for result in results)
+    first = min((result.first_dead for result in results if result.first_dead is not None), default=None)
+    if dead and errors.on_error == "stop":
+        raise RecordsRefused(f"{first} ({dead} records of the batch do not fit; errors.on_error decides)")
+    if dead and errors.errors_max is not None and before + dead > errors.errors_max:
+        raise RecordsRefused(
+            f"{before + dead} records of this run do not fit, errors.max_errors = {errors.errors_max}: {first}"
+        )
+    return dead
 
 
 def fenced(name: str, last: TableBatch | None, batch: TableBatch) -> str:

@@ -9,13 +9,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from gnomon.spark.offsets import flat
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.pipelines.backlog import first_records
 from gnomon.spark.pipelines.batch_commit import BatchCommit, DeadLetters, fenced
@@ -30,18 +32,28 @@ from gnomon.spark.pipelines.checking import (
 from gnomon.spark.pipelines.checkpoint import Checkpoint
 from gnomon.spark.pipelines.pipeline_file import read_pipeline_file, read_schema_file
 from gnomon.spark.pipelines.progress import BatchProgress
+from gnomon.spark.pipelines.replays.range_replay import (
+    RangeReplay,
+    ReplayRefused,
+    ReplayReport,
+    check_read,
+    replayed_ranges,
+)
 from gnomon.spark.pipelines.settings.catalog_places import placed_catalog
 from gnomon.spark.pipelines.settings.settings import (
     AS_IS,
     FormatSettings,
     PipelineSettings,
+    SourceSettings,
     TargetSettings,
+    TriggerSettings,
     parse_settings,
 )
 from gnomon.spark.pipelines.status import PipelineStatus, options_of, status_of
 from gnomon.spark.pipelines.tasks.decoding import without_deleted
 from gnomon.spark.pipelines.tasks.task_writer import decoding_of
 from gnomon.spark.process import cluster_of
+from gnomon.spark.tables.replacing_table import ReplacingTable
 from gnomon.spark.tables.table import BadTable, CommitVerdict, Table, TableBatch, verdict
 from gnomon.spark.writing.sink_options import SinkOptions
 from gnomon.spark.writing.target import RowRefused
@@ -55,6 +67,9 @@ NO_QUERY = "none"
 """The query of a pipeline that has not run yet, which is another one than any."""
 _DEAD_LETTERS = "dead-letters"
 """Ends the name under which a pipeline writes its dead letters."""
+_REPLAY: Final = "replay"
+"""Ends the name under which a pipeline writes the records of its dead letters, and the folder of their checkpoint."""
+_warn = logging.getLogger(__name__).warning
 
 
 class Pipeline:
@@ -146,7 +161,7 @@ class Pipeline:
 
     def _rows(self, decoded: pa.Schema) -> pa.Schema:
         """The columns of the table's rows."""
-        from gnomon.spark.pipelines.runner import result_schema
+        from gnomon.spark.pipelines.frames import result_schema
 
         transform = self.settings.transform
         rows = decoded if transform == AS_IS else result_schema(self.session(), decoded, transform)
@@ -166,11 +181,77 @@ class Pipeline:
         last = self.table().last()
         self.checkpoint.reset(starting, None if last is None else last.query)
 
+    def replay(
+        self, bounds: Mapping[str, str], into: str | None = None, session: SparkSession | None = None
+    ) -> ReplayReport:
+        """Reads a range of the topics once more.
+
+        Args:
+            bounds: options of the format `gnomon` that say where a batch read starts and ends.
+            into: the path of a new table, or its identifier in the catalog; None to replace the rows of the range in
+                the table of the pipeline.
+
+        Raises:
+            BadOption: one of them cannot be used.
+            DataLost, RequestRefused, Unreachable: as `planning.plan`.
+            ReplayRefused, RecordsRefused, BadTable, TableBusy, BadPipeline, RunFailed: as `RangeReplay`.
+        """
+        source = self.settings.source
+        options = SourceOptions.parse({**source.options, **bounds}, streaming=False)
+        (cluster, _), thread = cluster_of(options.addresses)
+        ranges = thread.call(replayed_ranges, cluster, options, _warn)
+        target = self._target(into)
+        if into is not None:
+            return RangeReplay(self.settings, session or self.session(), ranges).into(
+                self._table(self.settings.name, target)
+            )
+        table, batch = self._replaced_table(), self.checkpoint.committed()
+        check_read(ranges, None if batch is None else flat(self.checkpoint.offsets(batch)))
+        return RangeReplay(self.settings, session or self.session(), ranges).instead(table)
+
+    def letters(self) -> Pipeline:
+        """A pipeline that reads the dead letters up to their present end, each once, as records of their old places.
+
+        Records that still do not fit are treated as `errors` says: their letters go behind the others.
+
+        Raises:
+            ReplayRefused: the pipeline has no topic of dead letters, or its rows replace each other.
+        """
+        settings, topic = self.settings, self.settings.errors.dead_letter_topic
+        if topic is None:
+            raise ReplayRefused("errors.dead_letter_topic is not given: only the letters of a topic can be replayed")
+        if settings.target.upserts:
+            raise ReplayRefused(
+                "target.mode = 'upsert': an old record would replace a newer row of its key: write the records to"
+                " their topic again"
+            )
+        options = {**settings.source.options, "subscribe": topic}
+        options.pop("subscribePattern", None)
+        letters = replace(
+            settings,
+            name=f"{settings.name}.{_REPLAY}",
+            checkpoint=f"{settings.checkpoint}/{_REPLAY}",
+            source=SourceSettings(options, {"startingOffsets": "earliest"}, of_letters=True),
+            trigger=TriggerSettings(None, available_now=True),
+        )
+        return Pipeline(letters, self._folder)
+
     def table(self) -> Table:
         """The table; raises BadTable if it cannot be opened."""
+        return self._table(self.settings.name, self._target())
+
+    def _target(self, place: str | None = None) -> TargetSettings:
+        """The target, in another place if one is given, with its paths where they are."""
         target = self.settings.target
+        if place is not None:
+            target = replace(target, table=place) if target.kind == "iceberg" else replace(target, path=place)
         catalog = placed_catalog(target.catalog, self._folder)
-        return self._table(self.settings.name, replace(target, path=self._placed(target.path), catalog=catalog))
+        return replace(target, path=self._placed(target.path), catalog=catalog)
+
+    def _replaced_table(self) -> ReplacingTable:
+        from gnomon.spark.pipelines.targets import replacing_table_of
+
+        return replacing_table_of(self.settings.name, self._target())
 
     def _table(self, name: str, target: TargetSettings) -> Table:
         from gnomon.spark.pipelines.targets import table_of

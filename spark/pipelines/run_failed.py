@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from gnomon.spark.pipelines.batch_commit import PipelineFenced
-from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
+from gnomon.spark.pipelines.tasks.letters import RecordsRefused
 
 _CONCURRENT: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
 

@@ -7,8 +7,27 @@ from gnomon.spark.pipelines.tasks.decoding import KEY_COLUMN
 from gnomon.spark.tables.delta_table import DeltaTable
 from gnomon.spark.tables.iceberg_table import IcebergTable
 from gnomon.spark.tables.parquet_table import ParquetTable
+from gnomon.spark.tables.replacing_table import ReplacingTable
 from gnomon.spark.tables.schema_fit import Evolution
-from gnomon.spark.tables.table import CommitMode, Table
+from gnomon.spark.tables.table import BadTable, CommitMode, Table
+
+
+def replacing_table_of(name: str, target: TargetSettings) -> ReplacingTable:
+    """The table, for a replay that replaces rows of it; arguments and errors as `table_of`."""
+    if target.kind == "parquet" or target.upserts:
+        reason = "a folder of Parquet files only grows" if target.kind == "parquet" else "a key has one row there"
+        raise BadTable(f"{target.path or target.table}: {reason}, so no rows are replaced: replay into a new table")
+    evolve = _evolution(target)
+    if target.kind == "delta":
+        return DeltaTable(target.path, name, partition_by=target.partition_by, mode=CommitMode.REPLACE, evolve=evolve)
+    return IcebergTable(
+        target.table,
+        name,
+        catalog=target.catalog,
+        partition_by=target.partition_by,
+        mode=CommitMode.REPLACE,
+        evolve=evolve,
+    )
 
 
 def table_of(name: str, target: TargetSettings, replaces: str | None) -> Table:
@@ -22,7 +41,7 @@ def table_of(name: str, target: TargetSettings, replaces: str | None) -> Table:
         BadTable: no table can be written so.
         ModuleNotFoundError: the library of this kind of table is not installed.
     """
-    evolve: Evolution = "add" if target.adds_columns else "fail"
+    evolve = _evolution(target)
     mode, keys = (CommitMode.UPSERT, (KEY_COLUMN,)) if target.upserts else (CommitMode.APPEND, ())
     if target.kind == "parquet":
         return ParquetTable(target.path, name, partition_by=target.partition_by, evolve=evolve, replaces=replaces)
@@ -46,3 +65,7 @@ def table_of(name: str, target: TargetSettings, replaces: str | None) -> Table:
         evolve=evolve,
         replaces=replaces,
     )
+
+
+def _evolution(target: TargetSettings) -> Evolution:
+    return "add" if target.adds_columns else "fail"

@@ -6,6 +6,8 @@
    the record of a pipeline is compared and set (invariant 4 of `table`).
 3. The number of a query may be lower than that of the query before: Delta keeps the last one, not the highest.
 4. A merge that changes no row is no commit of Delta's. An empty commit then records the batch.
+5. A replay is Delta's own replacement of the rows that fulfil a predicate. deltalake compares it with the commits of
+   others since the table was read, by this predicate and the statistics of their files.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.delta_rules import check_rules
 from gnomon.spark.tables.lake_package import lake_package
 from gnomon.spark.tables.local_folder import local_folder, make_folder, sync, sync_newest
+from gnomon.spark.tables.replaced_rows import Condition, as_sql
 from gnomon.spark.tables.schema_fit import Evolution, additions, check_partitioning, check_rows
-from gnomon.spark.tables.staged_files import remove_staged, remove_unused, staged_folder, staged_layout
+from gnomon.spark.tables.staged_files import remove_staged, remove_unused, staged_folder, staged_layout, staged_rows
 from gnomon.spark.tables.table import (
     AGAIN,
     QUERY_DIGITS,
@@ -76,7 +79,7 @@ class DeltaTable:
         self._app = f"gnomon/{checked_pipeline_name(pipeline)}"
         self._pipeline = pipeline
         self._partition_by = tuple(partition_by)
-        self._upserts = mode is CommitMode.UPSERT
+        self._mode = mode
         self._keys = tuple(keys)
         self._evolve: Evolution = evolve
         self._replaces = replaces
@@ -97,7 +100,7 @@ class DeltaTable:
         make_folder(self._folder)
         handle = self._load() or self._create(schema)
         self._additions(handle, schema)
-        if self._upserts:
+        if self._mode is not CommitMode.APPEND:
             return staged_layout(self._folder)
         return FileLayout(str(self._folder), self._partition_by, keep_partition_columns=False)
 
@@ -116,9 +119,15 @@ class DeltaTable:
         found = decided(self._name, lambda: self._attempt(batch, schema, files))
         if found is not CommitVerdict.FENCED:
             self._sync_log()
-            if self._upserts:
+            if self._mode is CommitMode.UPSERT:
                 remove_staged(self._folder, files)
         return found
+
+    def replace(self, schema: pa.Schema, files: Sequence[DataFile], replaced: Condition) -> None:
+        """See `ReplacingTable`."""
+        decided(self._name, lambda: self._replaced(schema, files, replaced))
+        self._sync_log()
+        remove_staged(self._folder, files)
 
     def maintain(self) -> str:
         """Merges small files, and removes those that no version of the last week has; see `Table`."""
@@ -144,17 +153,45 @@ class DeltaTable:
         if found is not CommitVerdict.OPEN:
             return found
         try:
-            added = self._additions(handle, schema)
-            if added:
-                handle.alter.add_columns(list(self._delta.Schema.from_arrow(pa.schema(added)).fields))
+            if self._grown(handle, schema):
                 return AGAIN  # the handle may have seen commits of others since the verdict
-            if self._upserts and files:
+            if self._mode is CommitMode.UPSERT and files:
                 self._merge(handle, batch, files)
             else:
                 self._append(handle, batch, files)
         except self._errors.CommitFailedError:
             return AGAIN
         return CommitVerdict.COMMITTED
+
+    def _replaced(self, schema: pa.Schema, files: Sequence[DataFile], replaced: Condition) -> CommitVerdict | None:
+        handle = self._load()
+        if handle is None:
+            raise BadTable(f"{self._name} was removed while a replay read its records: nothing is replaced")
+        try:
+            if self._grown(handle, schema):
+                return AGAIN
+            columns = pa.schema(handle.schema().to_arrow())
+            self._delta.write_deltalake(
+                handle,
+                pa.RecordBatchReader.from_batches(columns, staged_rows(self._folder, files, columns)),
+                mode="overwrite",
+                predicate=as_sql(replaced),
+                commit_properties=self._delta.CommitProperties(
+                    {"gnomon.pipeline": self._pipeline, "gnomon.replay": "true"}
+                ),
+            )
+        except self._errors.CommitFailedError:
+            return AGAIN
+        except self._errors.DeltaError as error:
+            raise BadTable(f"{self._name} refuses the rows of the replay: {error}") from error
+        return CommitVerdict.COMMITTED
+
+    def _grown(self, handle: deltalake.DeltaTable, schema: pa.Schema) -> bool:
+        """Whether columns that the table lacked were added to it; raises as `_additions`."""
+        added = self._additions(handle, schema)
+        if added:
+            handle.alter.add_columns(list(self._delta.Schema.from_arrow(pa.schema(added)).fields))
+        return bool(added)
 
     def _append(self, handle: deltalake.DeltaTable, batch: TableBatch, files: Sequence[DataFile]) -> None:
         actions = [
@@ -239,7 +276,7 @@ class DeltaTable:
 
     def _check(self, schema: pa.Schema) -> None:
         check_rows(self._name, schema, self._partition_by, self._keys)
-        if self._upserts:
+        if self._mode is CommitMode.UPSERT:
             check_keys(self._name, schema, self._keys)
 
     def _additions(self, handle: deltalake.DeltaTable, schema: pa.Schema) -> list[pa.Field]:

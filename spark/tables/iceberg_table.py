@@ -24,7 +24,8 @@ from gnomon.spark.tables.catalog_entry import CatalogEntry
 from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.lake_package import lake_package
 from gnomon.spark.tables.local_folder import local_folder, make_folder
-from gnomon.spark.tables.schema_fit import DELETED, Evolution, additions, check_partitioning, check_rows
+from gnomon.spark.tables.replaced_rows import Condition, as_expression
+from gnomon.spark.tables.schema_fit import DELETED, Evolution, additions, check_partitioning, check_rows, with_columns
 from gnomon.spark.tables.staged_files import remove_staged, remove_unused, staged_folder, staged_layout
 from gnomon.spark.tables.table import (
     AGAIN,
@@ -36,9 +37,10 @@ from gnomon.spark.tables.table import (
     decided,
     verdict,
 )
-from gnomon.spark.tables.upsert_rows import check_keys, read_rows, rows_near_keys, rows_with_other_keys, with_columns
+from gnomon.spark.tables.upsert_rows import check_keys, read_rows, rows_near_keys, rows_with_other_keys
 
 if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table as LoadedTable
     from pyiceberg.table import Transaction
 
@@ -128,6 +130,10 @@ class IcebergTable:
             remove_staged(_folder(self._entry.loaded()), files)
         return found
 
+    def replace(self, schema: pa.Schema, files: Sequence[DataFile], replaced: Condition) -> None:
+        """See `ReplacingTable`."""
+        decided(self._name, lambda: self._replaced(schema, files, replaced))
+
     def maintain(self) -> str:
         """Forgets old snapshots; see `Table`."""
         table = self._entry.load()
@@ -160,17 +166,36 @@ class IcebergTable:
             self._entry.set_properties(table)
             return AGAIN
         people = {"gnomon.pipeline": self._pipeline, "gnomon.query": batch.query, "gnomon.batch": str(batch.number)}
+        transaction = self._begun(table, schema)
+        transaction.set_properties({self._record: f"{batch.query_digits}/{batch.number}"})
+        if self._upserts and files:
+            self._upsert(table, transaction, files, people)
+        else:
+            _add_files(transaction, table, files, people)
+        return self._committed(transaction)
+
+    def _replaced(self, schema: pa.Schema, files: Sequence[DataFile], replaced: Condition) -> CommitVerdict | None:
+        table = self._entry.loaded()
+        if not self._entry.has_properties(table):
+            self._entry.set_properties(table)
+            return AGAIN
+        people = {"gnomon.pipeline": self._pipeline, "gnomon.replay": "true"}
+        transaction = self._begun(table, schema)
+        _delete(transaction, as_expression(replaced), people)
+        if files:
+            _add_files(transaction, table, files, people)
+        return self._committed(transaction)
+
+    def _begun(self, table: LoadedTable, schema: pa.Schema) -> Transaction:
+        """A transaction, which adds the columns that the table lacks; raises as `_additions`."""
         transaction = table.transaction()
         added = self._additions(table, schema)
         if added:
             with transaction.update_schema() as update:
                 update.union_by_name(pa.schema(added))
-        transaction.set_properties({self._record: f"{batch.query_digits}/{batch.number}"})
-        if self._upserts and files:
-            self._upsert(table, transaction, files, people)
-        else:
-            paths = [f"{table.location().rstrip('/')}/data/{file.path}" for file in files]
-            transaction.add_files(paths, snapshot_properties=people, check_duplicate_files=False)
+        return transaction
+
+    def _committed(self, transaction: Transaction) -> CommitVerdict | None:
         try:
             transaction.commit_transaction()
         except self._errors.CommitFailedException:
@@ -191,9 +216,7 @@ class IcebergTable:
         if len(self._keys) > 1:
             others = rows_with_other_keys(table.scan(row_filter=near).to_arrow(), rows, self._keys)
             kept = pa.concat_tables([kept, with_columns(others, columns)])
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Delete operation did not match any records")
-            transaction.delete(near, snapshot_properties=people)
+        _delete(transaction, near, people)
         transaction.append(kept, snapshot_properties=people)
 
     def _last(self, table: LoadedTable) -> TableBatch | None:
@@ -226,6 +249,18 @@ class IcebergTable:
         columns = [table.schema().find_column_name(field.source_id) or "" for field in fields]
         check_partitioning(self._name, columns, self._partition_by)
         return additions(self._name, schema, table.schema().as_arrow(), self._evolve, _iceberg_type)
+
+
+def _add_files(transaction: Transaction, table: LoadedTable, files: Sequence[DataFile], people: dict[str, str]) -> None:
+    paths = [f"{table.location().rstrip('/')}/data/{file.path}" for file in files]
+    transaction.add_files(paths, snapshot_properties=people, check_duplicate_files=False)
+
+
+def _delete(transaction: Transaction, rows: BooleanExpression, people: dict[str, str]) -> None:
+    """Deletes the rows that fulfil an expression, if there are some."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Delete operation did not match any records")
+        transaction.delete(rows, snapshot_properties=people)
 
 
 def _folder(table: LoadedTable) -> Path:

@@ -147,3 +147,11 @@ def _odd_type(kind: pa.DataType) -> pa.DataType | None:
     is_number = pa.types.is_signed_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
     is_value = pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_boolean(kind)
     return None if is_number or is_value or pa.types.is_date32(kind) or pa.types.is_decimal128(kind) else kind
+
+
+def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with these columns; one that they lack is null."""
+    for field in schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(schema.names).cast(schema)

@@ -81,6 +81,8 @@ class CommitMode(Enum):
     """The rows are added."""
     UPSERT = "upsert"
     """A row takes the place of the row with the same keys, or deletes it if its column `_deleted` is true."""
+    REPLACE = "replace"
+    """The rows take the place of those that fulfil a condition; a batch is not recorded."""
 
 
 class Table(Protocol):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from gnomon.spark.tables.data_file import DataFile
 from gnomon.spark.tables.lake_package import lake_package
-from gnomon.spark.tables.schema_fit import DELETED
+from gnomon.spark.tables.schema_fit import DELETED, with_columns
 from gnomon.spark.tables.staged_files import staged_folder
 from gnomon.spark.tables.table import BadTable
 
@@ -36,14 +36,6 @@ def read_rows(name: str, folder: Path, files: Sequence[DataFile], schema: pa.Sch
     if rows.group_by(list(keys)).aggregate([]).num_rows != rows.num_rows:
         raise BadTable(f"{name}: two rows of a batch have the same {', '.join(keys)}: keep the last one of each")
     return with_columns(rows, schema.append(rows.schema.field(DELETED)))
-
-
-def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with these columns; one that they lack is null."""
-    for field in schema:
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows.select(schema.names).cast(schema)
 
 
 def check_keys(name: str, schema: pa.Schema, keys: Sequence[str]) -> None:

@@ -4,70 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
+from followed_table import KINDS, NOT_JSON, RECORDS, Target, numbers, pipeline, run, write
 from numbered_topic import NumberedTopic
 
 from gnomon.spark.formats.decoder import BadFormat
 from gnomon.spark.pipelines.batch_commit import PipelineFenced
 from gnomon.spark.pipelines.pipeline import Pipeline
-from gnomon.spark.pipelines.progress import BatchProgress
 from gnomon.spark.pipelines.settings.section import BadPipeline
-from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
+from gnomon.spark.pipelines.tasks.letters import RecordsRefused
 from gnomon.spark.tables.table import BadTable
 from gnomon.testing import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-KINDS = ("delta", "iceberg", "parquet")
-RECORDS = 200
-NOT_JSON = b"not JSON"
-
-
-class Target(NamedTuple):
-    """A table of one kind in a folder."""
-
-    kind: str
-    folder: Path
-
-    def settings(self, **more: Any) -> dict[str, Any]:
-        """The section `target`."""
-        place: dict[str, Any] = {"path": "table"}
-        if self.kind == "iceberg":
-            place = {
-                "table": "default.table",
-                "catalog": {"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "w"},
-            }
-        return {"kind": self.kind, **place, **more}
-
-    def rows(self, columns: str = "a, _partition, _offset") -> list[tuple[Any, ...]]:
-        """The rows, as DuckDB reads them, in order."""
-        found = self._read()
-        return sorted(duckdb.sql(f"SELECT {columns} FROM found").fetchall()) if found is not None else []
-
-    def _read(self) -> Any:
-        if self.kind == "delta":
-            import deltalake
-
-            return deltalake.DeltaTable(str(self.folder / "table")).to_pyarrow_dataset()
-        if self.kind == "iceberg":
-            from pyiceberg.catalog import load_catalog
-
-            return (
-                load_catalog("default", type="sql", uri=f"sqlite:///{self.folder}/catalog.db")
-                .load_table("default.table")
-                .scan()
-                .to_arrow()
-            )
-        files = f"{self.folder}/table/**/*.parquet"
-        return duckdb.sql(f"SELECT * FROM read_parquet('{files}', hive_partitioning = true)")
 
 
 @pytest.fixture(scope="module")
@@ -80,46 +37,6 @@ def broker() -> Iterator[KafkaBroker]:
 @pytest.fixture(params=KINDS)
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     return Target(request.param, tmp_path)
-
-
-def write(
-    topic: NumberedTopic, values: Iterable[bytes | None], key: Callable[[int], bytes] = lambda n: b"k%d" % n
-) -> None:
-    """Writes records; each has the key of its number and goes to the partitions in turn."""
-    producer = Producer({"bootstrap.servers": topic.servers})
-    for number, value in enumerate(values):
-        producer.produce(
-            topic.name, value, key(number), number % topic.partitions, timestamp=1_700_000_000_000 + number
-        )
-    assert producer.flush() == 0
-
-
-def numbers(start: int, stop: int, bad: Iterable[int] = ()) -> list[bytes]:
-    refused = set(bad)
-    return [NOT_JSON if number in refused else b'{"a": %d}' % number for number in range(start, stop)]
-
-
-def pipeline(topic: NumberedTopic, into: Target, **sections: Mapping[str, Any]) -> Pipeline:
-    """A pipeline of JSON objects with a number `a`."""
-    given: dict[str, Any] = {
-        "name": topic.name,
-        "checkpoint": "checkpoint",
-        "source": {"bootstrap": topic.servers, "topic": topic.name},
-        "format": {"kind": "json", "schema": "a BIGINT"},
-        "target": into.settings(),
-        "trigger": {"available_now": True},
-    }
-    for name, section in sections.items():
-        merged = {**given.get(name, {}), **section}
-        given[name] = {key: value for key, value in merged.items() if value is not None}
-    return Pipeline.of(given, into.folder)
-
-
-def run(spark: SparkSession, made: Pipeline) -> list[BatchProgress]:
-    """Runs to the present end."""
-    found: list[BatchProgress] = []
-    made.run(spark, found.append)
-    return found
 
 
 def run_again(made: Pipeline) -> None:

@@ -55,6 +55,8 @@ class SourceSettings:
     """The options of the format `gnomon`."""
     starting: Mapping[str, str]
     """The options that say where a new pipeline starts."""
+    of_letters: bool = False
+    """Whether the topics have dead letters of this pipeline, which are replayed."""
 
 
 @dataclass(frozen=True, slots=True)

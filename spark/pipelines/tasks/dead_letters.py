@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from gnomon.spark.columns import HEADERS
-from gnomon.spark.pipelines.tasks.decoding import DEAD_SCHEMA, PLACES
+from gnomon.spark.pipelines.tasks.decoding import DEAD_SCHEMA
+from gnomon.spark.pipelines.tasks.letters import as_letters
 from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.file_writer import FileWriter
 from gnomon.spark.writing.sink_options import SinkOptions
@@ -16,10 +16,6 @@ from gnomon.spark.writing.staging import StagedTask
 
 if TYPE_CHECKING:
     from gnomon.spark.sink import SinkTask
-
-
-class RecordsRefused(Exception):
-    """Records do not fit the format, and the pipeline's settings do not allow that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +89,3 @@ def described(dead: pa.RecordBatch) -> str:
     """The place and the reason of the first record."""
     first = {name: dead.column(name)[0].as_py() for name in dead.schema.names}
     return f"topic {first['topic']!r}, partition {first['partition']}, offset {first['offset']}: {first['reason']}"
-
-
-def as_letters(dead: pa.RecordBatch) -> pa.RecordBatch:
-    """Dead records as rows of the sink: the bytes as they were, the place and the reason as headers."""
-    names = [f"_{name}" for name in (*PLACES, "reason")]
-    texts = [dead.column(name).cast(pa.string()).to_pylist() for name in (*PLACES, "reason")]
-    headers = [
-        [{"key": name, "value": text.encode()} for name, text in zip(names, row, strict=True)]
-        for row in zip(*texts, strict=True)
-    ]
-    columns = {"key": dead.column("key"), "value": dead.column("value"), "headers": pa.array(headers, HEADERS)}
-    return pa.RecordBatch.from_pydict(columns)

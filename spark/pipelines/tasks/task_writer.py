@@ -6,16 +6,17 @@ others are never in the table. Spark hands times over in the zone of its session
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.spark.pipelines.settings.settings import FormatSettings, PipelineSettings
-from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace, DeadTask, RecordsRefused, described
+from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace, DeadTask, described
 from gnomon.spark.pipelines.tasks.decoders import decoder_of
-from gnomon.spark.pipelines.tasks.decoding import DATE_COLUMN, READ_SCHEMA, RecordDecoding, split
+from gnomon.spark.pipelines.tasks.decoding import DATE_COLUMN, READ_SCHEMA, DecodedRecords, RecordDecoding, split
+from gnomon.spark.pipelines.tasks.letters import LETTER_SCHEMA, RecordsRefused, records_of_letters
 from gnomon.spark.pipelines.tasks.task_result import TaskResult
 from gnomon.spark.tables.data_file import FileLayout
 from gnomon.spark.tables.file_writer import FileWriter
@@ -29,6 +30,18 @@ class DecodingPlan:
     place_columns: tuple[str, ...]
     upserts: bool
     dated: bool
+    of_letters: bool
+    """Whether the records are dead letters, which are decoded with the places of their records."""
+
+    @property
+    def read_schema(self) -> pa.Schema:
+        """The columns of the source that are read."""
+        return LETTER_SCHEMA if self.of_letters else READ_SCHEMA
+
+    def decoder(self) -> Callable[[pa.RecordBatch], DecodedRecords]:
+        """Decodes what is read; raises as `made`, and when it is called as `records_of_letters`."""
+        decoding, of_letters = self.made(), self.of_letters
+        return lambda read: decoding.decode(records_of_letters(read) if of_letters else read.cast(READ_SCHEMA))
 
     def made(self) -> RecordDecoding:
         """The decoding; raises as `decoder_of` and `RecordDecoding`."""
@@ -39,7 +52,8 @@ class DecodingPlan:
 def decoding_of(settings: PipelineSettings) -> DecodingPlan:
     """The decoding of a pipeline's records."""
     target = settings.target
-    return DecodingPlan(settings.format, target.place_columns, target.upserts, DATE_COLUMN in target.partition_by)
+    dated = DATE_COLUMN in target.partition_by
+    return DecodingPlan(settings.format, target.place_columns, target.upserts, dated, settings.source.of_letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +70,9 @@ class RecordDecoder:
         Raises:
             RecordsRefused: `stops`, see there.
         """
-        decoding = self.plan.made()
+        decoding, decode = self.plan.made(), self.plan.decoder()
         for batch in batches:
-            decoded = decoding.decode(batch.cast(READ_SCHEMA))
+            decoded = decode(batch)
             if self.stops and decoded.dead.num_rows:
                 raise RecordsRefused(described(decoded.dead))
             yield decoding.combined(decoded)
@@ -85,11 +99,11 @@ class TaskWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row, a `TaskResult`."""
-        decoding = None if self.decoding is None else self.decoding.made()
+        decode = split if self.decoding is None else self.decoding.decoder()
         writer = FileWriter(self.layout, self.schema, bytes_max=self.file_bytes_max)
         dead = DeadTask(self.dead_letters)
         try:
-            result = self._written(batches, decoding, writer, dead)
+            result = self._written(batches, decode, writer, dead)
         except BaseException:
             writer.abandon()
             dead.abandon()
@@ -99,14 +113,14 @@ class TaskWriter:
     def _written(
         self,
         batches: Iterator[pa.RecordBatch],
-        decoding: RecordDecoding | None,
+        decode: Callable[[pa.RecordBatch], DecodedRecords],
         writer: FileWriter,
         dead: DeadTask,
     ) -> TaskResult:
         rows = 0
         newest: list[int] = []
         for batch in batches:
-            decoded = split(batch) if decoding is None else decoding.decode(batch.cast(READ_SCHEMA))
+            decoded = decode(batch)
             if decoded.rows.num_rows:
                 writer.write(decoded.rows.cast(self.schema))
                 rows += decoded.rows.num_rows

@@ -10,7 +10,8 @@ import pytest
 from gnomon.spark.pipelines.batch_commit import BatchCommit, PipelineFenced
 from gnomon.spark.pipelines.progress import CommittedBatch
 from gnomon.spark.pipelines.settings.settings import ErrorSettings
-from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace, RecordsRefused
+from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace
+from gnomon.spark.pipelines.tasks.letters import RecordsRefused
 from gnomon.spark.pipelines.tasks.task_result import TaskResult
 from gnomon.spark.tables.data_file import DataFile, FileLayout
 from gnomon.spark.tables.table import CommitVerdict, TableBatch, verdict

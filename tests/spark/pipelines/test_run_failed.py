@@ -6,7 +6,7 @@ import pytest
 
 from gnomon.spark.pipelines.batch_commit import PipelineFenced
 from gnomon.spark.pipelines.run_failed import RunFailed, own_error
-from gnomon.spark.pipelines.tasks.dead_letters import RecordsRefused
+from gnomon.spark.pipelines.tasks.letters import RecordsRefused
 
 WORKER = """\
 An exception was thrown from the Python worker. Please see the stack trace below.

@@ -16,7 +16,9 @@ from gnomon.spark.pipelines.tasks.task_writer import DecodingPlan, RecordDecoder
 from gnomon.spark.tables.data_file import FileLayout
 
 FORMAT = FormatSettings("json", "a BIGINT", None, None, ",", "none")
-PLAN = DecodingPlan(FORMAT, ("_topic", "_partition", "_offset", "_timestamp"), upserts=False, dated=False)
+PLAN = DecodingPlan(
+    FORMAT, ("_topic", "_partition", "_offset", "_timestamp"), upserts=False, dated=False, of_letters=False
+)
 
 
 def records(*values: bytes, zone: str = "UTC") -> pa.RecordBatch:
