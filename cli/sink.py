@@ -39,7 +39,7 @@ def list_writers(bootstrap: str, output: str) -> None:
     """List all writers with their last decisions."""
 
     async def work(writers: Writers) -> list[WriterState]:
-        return [await writers.state(name) for name in await writers.names()]
+        return await writers.states()
 
     show_list([_record(state) for state in _with_writers(bootstrap, work)], LISTED, output)
 
@@ -70,7 +70,7 @@ def finish(writer: str, bootstrap: str) -> None:
 def forget(writer: str, bootstrap: str, output: str) -> None:
     """Give up the rows that WRITER has decided and that cannot be written, and show them."""
     before = _with_writers(bootstrap, lambda writers: writers.forget(writer))
-    show_list(_rows(before), ("topic", "partition", "rows", "written"), output)
+    show_list(_rows(before), ("topic", "partition", "rows", "written", "problem"), output)
 
 
 def _record(state: WriterState) -> dict[str, Any]:
@@ -88,14 +88,16 @@ def _record(state: WriterState) -> dict[str, Any]:
 
 def _rows(state: WriterState) -> list[dict[str, Any]]:
     return [
-        {"topic": each.target.topic, "partition": each.target.partition, "rows": each.rows, "written": each.delivered}
+        {**each.target._asdict(), "rows": each.rows, "written": each.delivered, "problem": each.problem}
         for each in state.rows
     ]
 
 
 def _with_writers(bootstrap: str, work: Callable[[Writers], Awaitable[T]]) -> T:
     try:
+        from gnomon.spark.decisions import UnreadableProposal
         from gnomon.spark.writing.delivery import DeliveryFailed
+        from gnomon.spark.writing.writer_topic import StagedDamaged
         from gnomon.spark.writing.writers import NoSuchWriter, Writers
     except ModuleNotFoundError as error:
         raise Failure(
@@ -119,5 +121,5 @@ def _with_writers(bootstrap: str, work: Callable[[Writers], Awaitable[T]]) -> T:
         raise Failure(f"{error}: `gnomon sink list` shows all writers", Exit.CONFLICT) from None
     except Unreachable as error:
         raise Failure(f"{error}: check that this is the address of a Kafka broker", Exit.UNREACHABLE) from None
-    except (RequestRefused, DeliveryFailed) as error:
+    except (RequestRefused, DeliveryFailed, StagedDamaged, UnreadableProposal) as error:
         raise Failure(str(error)) from None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -62,9 +63,9 @@ class GnomonWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Removes the topic of a writer that nobody will use again, unless something is decided there."""
-        if not self._repeatable and tasks_of(messages):
+        if not self._repeatable:
             (cluster, _), thread = cluster_of(self._options.addresses)
-            thread.call(remove_undecided, cluster, self._options, self._writer)
+            thread.call(remove_undecided, cluster, self._writer)
 
 
 class GnomonStreamWriter(DataSourceStreamArrowWriter):
@@ -98,7 +99,7 @@ class SinkTask:
         (cluster, _), self._thread = cluster_of(options.addresses)
         task = task_context().partitionId()
         encoder = RowEncoder(options.topic, task, batch_bytes=options.batch_bytes, compression=options.compression)
-        topic = self._thread.call(WriterTopic.open, cluster, writer, options.staging_partitions)
+        topic = partial(WriterTopic.open, cluster, writer, options.staging_partitions)
         self._staging = TaskStaging(cluster, topic, encoder, task)
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -143,9 +144,11 @@ async def remove(cluster: KafkaBrokers, options: SinkOptions, writer: str) -> No
     await (await WriterTopic.open(cluster, writer, options.staging_partitions)).delete()
 
 
-async def remove_undecided(cluster: KafkaBrokers, options: SinkOptions, writer: str) -> None:
-    """Deletes the topic of a writer that has no decision."""
-    topic = await WriterTopic.open(cluster, writer, options.staging_partitions)
+async def remove_undecided(cluster: KafkaBrokers, writer: str) -> None:
+    """Deletes the topic of a writer that has no decision, if a task has made it."""
+    topic = await WriterTopic.find(cluster, writer)
+    if topic is None:
+        return
     if await SinkDriver(cluster, topic, _warn).is_new():
         await topic.delete()
     else:

@@ -51,7 +51,7 @@ class SinkClient:
         batch_bytes: int = 200,
     ) -> StagedTask:
         encoder = RowEncoder(topic, task, batch_bytes=batch_bytes, compression=Codec.NONE)
-        staging = TaskStaging(self.cluster, await self.topic(), encoder, task)
+        staging = TaskStaging(self.cluster, self.topic, encoder, task)
         for rows in batches:
             await staging.add(rows)
         return await staging.finish("w", query)

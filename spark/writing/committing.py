@@ -103,9 +103,14 @@ class SinkDriver:
         return None if batches is None or await self._is_applied(batches) else batches
 
     async def clean(self) -> None:
-        """Deletes what the last decision does not need once it is applied (invariant 4); raises as `commit`."""
-        if not await self.is_new():
-            await self._clean()
+        """Deletes what the last decision that was read does not need once it is applied (invariant 4).
+
+        Raises:
+            RequestRefused, Unreachable: as `delete_records`.
+        """
+        assert self.decisions.last is not None, "`undelivered` has read one"
+        await self._topic.delete_before(self.decisions.last.staging_ends)
+        await self._topic.delete_before({PROPOSALS: self.decisions.last_offset})
 
     def _verdict(self, query: str, batch: int) -> BatchVerdict:
         verdict = self.decisions.verdict(query, batch, takes_over=self._takes_over)
@@ -216,12 +221,7 @@ class SinkDriver:
         batches = await self._content(decision)
         if batches is None or not await deliver(self._cluster, self._topic, decision, batches.staged, applied):
             return  # another driver has applied it, and cleans up
-        await self._clean()
-
-    async def _clean(self) -> None:
-        assert self.decisions.last is not None
-        await self._topic.delete_before(self.decisions.last.staging_ends)
-        await self._topic.delete_before({PROPOSALS: self.decisions.last_offset})
+        await self.clean()
 
 
 def _lowest(staged: Sequence[StagedBatch]) -> dict[int, int]:

@@ -112,6 +112,8 @@ class _PartitionSender:
         self._taken = 0
         self._sent: deque[tuple[KafkaClientConnection, PendingResponse] | None] = deque()
         """The batches in flight; None for one that could not be sent."""
+        self._trouble = "its leader does not answer"
+        """Why the last one was not sent, or not answered."""
 
     async def put(self, data: bytes, records: int) -> None:
         """Takes the next batch, once there is room for it."""
@@ -159,7 +161,8 @@ class _PartitionSender:
         self._kept = {each: batch for each, batch in self._kept.items() if each >= self._application.applied}
         try:
             leader = await self._cluster.leader(*self._target)
-        except (Unreachable, RequestRefused):
+        except (Unreachable, RequestRefused) as error:
+            self._trouble = str(error)
             self._sent.append(None)
             return
         self._sent.append((leader, send_batch(leader, self._target, self._kept[number])))
@@ -171,11 +174,12 @@ class _PartitionSender:
             return None
         try:
             return await outcome_of(*sent)
-        except Unreachable:
+        except Unreachable as error:
+            self._trouble = str(error)
             return None
 
     def _refusal(self, outcome: AppendAnswer | None) -> str:
         place = f"partition {self._target.partition} of topic {self._target.topic!r}"
         if outcome is None:
-            return f"{place}: its leader does not answer"
+            return f"{place}: {self._trouble}"
         return f"{place}: {outcome.text or outcome.code.text} ({outcome.code.name})"

@@ -30,24 +30,25 @@ async def delivered_before(
         decided_ms: when it was proposed, in milliseconds since 1970.
 
     Raises:
-        DeliveryFailed: records since the decision were deleted, so nobody knows whether its batches were among them.
-        RequestRefused, Unreachable: as `KafkaBrokers.retried`.
+        DeliveryFailed, RequestRefused, Unreachable: as `delivered_batches`.
     """
     expiration_ms = int(await broker_config(cluster, "producer.id.expiration.ms"))
     if cluster.clock.wall_ms() - decided_ms < expiration_ms / 2:
         return {}
-    return await delivered_batches(cluster, decision, batches)
-
-
-async def delivered_batches(
-    cluster: KafkaBrokers, decision: Proposal, batches: ProposedBatches
-) -> dict[TopicPartition, int]:
-    """The number of batches of a decision that each target partition has; raises as `delivered_before`."""
     targets = Counter(each.target for each in batches.staged)
-    return {place: await _delivered(cluster, decision, place, batches.target_ends[place]) for place in targets}
+    return {place: await delivered_batches(cluster, decision, place, batches.target_ends[place]) for place in targets}
 
 
-async def _delivered(cluster: KafkaBrokers, decision: Proposal, place: TopicPartition, start: int) -> int:
+async def delivered_batches(cluster: KafkaBrokers, decision: Proposal, place: TopicPartition, start: int) -> int:
+    """The number of batches of a decision that a target partition has.
+
+    Args:
+        start: an end of the partition before the decision.
+
+    Raises:
+        DeliveryFailed: records since the decision were deleted, so nobody knows whether its batches were among them.
+        RequestRefused, Unreachable: as `KafkaBrokers.retried`.
+    """
     stop = (await find_offsets(cluster, {place: LATEST}))[place] or 0
     topic_id = (await cluster.retried(place.topic, lambda: cluster.topic(place.topic))).id
     own, found = (decision.producer_id, decision.producer_epoch), 0

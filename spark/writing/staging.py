@@ -5,6 +5,7 @@ A task with few rows stages nothing: its message has the batches, and the driver
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -43,11 +44,16 @@ class TaskStaging:
     """One attempt of a task.
 
     Args:
+        writer: opens the topic of the writer. It is called once there is something to stage: a task whose rows are
+            refused, or are in its message, creates no topic.
         task: its number among those of its Spark batch.
     """
 
-    def __init__(self, cluster: KafkaBrokers, topic: WriterTopic, encoder: RowEncoder, task: int) -> None:
-        self._cluster, self._topic, self._encoder, self._task = cluster, topic, encoder, task
+    def __init__(
+        self, cluster: KafkaBrokers, writer: Callable[[], Awaitable[WriterTopic]], encoder: RowEncoder, task: int
+    ) -> None:
+        self._cluster, self._writer, self._encoder, self._task = cluster, writer, encoder, task
+        self._topic: WriterTopic | None = None
         self._targets: dict[str, Target] = {}
         self._rows: list[pa.RecordBatch] = []
         self._rows_bytes = 0
@@ -89,5 +95,6 @@ class TaskStaging:
         self._encoded_bytes += sum(len(batch.data) for _, batch in found)
 
     async def _stage(self) -> None:
+        self._topic = self._topic or await self._writer()
         self._staged += await self._topic.stage(self._task, self._encoded)
         self._encoded, self._encoded_bytes = [], 0

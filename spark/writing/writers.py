@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
-from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.client.kafka.brokers import KafkaBrokers, UnknownTopic
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.decisions import Proposal
 from gnomon.spark.writing.committing import SinkDriver
+from gnomon.spark.writing.delivery import DeliveryFailed
 from gnomon.spark.writing.earlier_delivery import delivered_batches
 from gnomon.spark.writing.targets import SINK_PREFIX
 from gnomon.spark.writing.writer_topic import WriterTopic
@@ -23,8 +23,10 @@ class UndeliveredRows(NamedTuple):
 
     target: TopicPartition
     rows: int
-    delivered: int
-    """The first rows, which the target has."""
+    delivered: int | None
+    """The first rows, which the target has; None if nobody can know that."""
+    problem: str | None = None
+    """Why nobody can: the topic does not exist any more, or records since the decision were deleted."""
 
 
 class WriterState(NamedTuple):
@@ -54,28 +56,25 @@ class Writers:
         topics = await self._cluster.retried("", self._cluster.topics)
         return sorted(name.removeprefix(SINK_PREFIX) for name in topics if name.startswith(SINK_PREFIX))
 
+    async def states(self) -> list[WriterState]:
+        """The states of all writers, without those that are removed meanwhile; raises as `state`."""
+        found = []
+        for name in await self.names():
+            try:
+                found.append(await self.state(name))
+            except (NoSuchWriter, UnknownTopic):
+                pass  # removed between the two calls: that of a job has ended
+        return found
+
     async def state(self, writer: str) -> WriterState:
         """The state of a writer.
 
         Raises:
             NoSuchWriter: see there.
-            DeliveryFailed: records that tell how much is delivered were deleted.
+            UnreadableProposal: the topic has something else than proposals.
             RequestRefused, Unreachable: as `KafkaBrokers.retried`.
         """
-        driver = await self._driver(writer)
-        batches = await driver.undelivered()
-        if driver.decisions.last is None or batches is None:
-            return WriterState(writer, driver.decisions.last, driver.decided_ms, ())
-        found = await delivered_batches(self._cluster, driver.decisions.last, batches)
-        rows: Counter[TopicPartition] = Counter()
-        delivered: Counter[TopicPartition] = Counter()
-        place: Counter[TopicPartition] = Counter()
-        for each in batches.staged:
-            rows[each.target] += each.records
-            delivered[each.target] += each.records if place[each.target] < found[each.target] else 0
-            place[each.target] += 1
-        left = tuple(UndeliveredRows(target, count, delivered[target]) for target, count in sorted(rows.items()))
-        return WriterState(writer, driver.decisions.last, driver.decided_ms, left)
+        return await self._state(await self._driver(writer), writer)
 
     async def finish(self, writer: str) -> None:
         """Delivers the rows of the last decision; raises as `SinkDriver.recover`, and NoSuchWriter."""
@@ -86,10 +85,33 @@ class Writers:
 
         For every driver the decision is applied from here on.
         """
-        before = await self.state(writer)
+        driver = await self._driver(writer)
+        before = await self._state(driver, writer)
         if not before.is_applied:
-            await (await self._driver(writer)).clean()
+            await driver.clean()
         return before
+
+    async def _state(self, driver: SinkDriver, writer: str) -> WriterState:
+        batches = await driver.undelivered()
+        last = driver.decisions.last
+        if last is None or batches is None:
+            return WriterState(writer, last, driver.decided_ms, ())
+        staged: dict[TopicPartition, list[int]] = {}
+        for each in batches.staged:
+            staged.setdefault(each.target, []).append(each.records)
+        ends = batches.target_ends
+        rows = [await self._undelivered(last, place, ends[place], staged[place]) for place in sorted(staged)]
+        return WriterState(writer, last, driver.decided_ms, tuple(rows))
+
+    async def _undelivered(
+        self, decision: Proposal, target: TopicPartition, start: int, records: list[int]
+    ) -> UndeliveredRows:
+        """The rows for one target, whose batches have so many records."""
+        try:
+            found = await delivered_batches(self._cluster, decision, target, start)
+        except (UnknownTopic, DeliveryFailed) as error:
+            return UndeliveredRows(target, sum(records), None, str(error))
+        return UndeliveredRows(target, sum(records), sum(records[:found]))
 
     async def _driver(self, writer: str) -> SinkDriver:
         topic = await WriterTopic.find(self._cluster, writer)

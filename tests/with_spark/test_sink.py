@@ -97,9 +97,11 @@ def test_a_job_that_runs_again_writes_nothing_twice(spark: SparkSession, rows: D
 def test_rows_that_cannot_be_written_are_refused_in_words(
     spark: SparkSession, topic: NumberedTopic, columns: list[str], options: dict[str, str], text: str
 ) -> None:
+    before = sink_topics(topic)
     with pytest.raises(Exception, match=text.replace("?", r"\?")):
         write(spark.range(10).selectExpr(*columns), topic, compression="none", **options)
     assert read(spark, topic).count() == 0
+    assert sink_topics(topic) == before, "no task succeeded, and the writer of the job is gone"
 
 
 def test_rows_do_not_replace_others(rows: DataFrame, topic: NumberedTopic) -> None:

@@ -122,7 +122,7 @@ class _Sink:
         encoder = RowEncoder(
             self._target, number, batch_bytes=self.stream.choice((150, 10_000)), compression=Codec.NONE
         )
-        staging = TaskStaging(brokers, await self._topic(brokers), encoder, number)
+        staging = TaskStaging(brokers, partial(self._topic, brokers), encoder, number)
         if rows:
             columns = {"value": pa.array(rows), "partition": pa.array(map(partition_of, rows), pa.int32())}
             await staging.add(pa.RecordBatch.from_pydict(columns))
