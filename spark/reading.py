@@ -3,7 +3,8 @@
 1. Both ways yield the same rows.
 2. A range with a plan is read through brokers from the first entry on that the bookies of the plan do not have: its
    copies have moved since, or were deleted. The leader knows the newest records.
-3. Offsets that were deleted since the plan was made are lost data (`planning`, invariant 2).
+3. Offsets that were deleted since the plan was made are lost data (`planning`, invariant 2). So are all that are left
+   of a topic that was deleted: one that was created again under its name is another topic.
 4. The number of rows is that of the headers of the batches (`row_count`).
 
 Batches are read in the Trio thread and decoded in the thread of the task. So the next ones arrive meanwhile, and slow
@@ -108,7 +109,7 @@ async def _from_brokers(
     """The batches of the range from `start` on; raises as `read_batches` and `lost`."""
     place, stop = TopicPartition(task.range.topic, task.range.partition), task.range.stop
     read = start
-    while start < stop:
+    while start < stop and await _is_there(cluster, task):
         try:
             async with aclosing(read_batches(cluster, place, task.topic_id, start, stop)) as parts:
                 async for part in parts:
@@ -119,12 +120,21 @@ async def _from_brokers(
                     read = start = part.next_offset
                     yield part.batches
         except RequestRefused as error:
+            if not await _is_there(cluster, task):
+                break
             earliest = await _earliest(cluster, place) if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else start
             if earliest <= start:
                 raise
             start = earliest
     if read < stop:
         lost(Offset(read), Offset(stop))
+
+
+async def _is_there(cluster: KafkaBrokers, task: Task) -> bool:
+    """Whether the topic exists; raises as `KafkaBrokers.retried`."""
+    name = task.range.topic
+    found = await cluster.retried(name, lambda: cluster.topics([name], skip_unknown=True))
+    return name in found and found[name].id == task.topic_id
 
 
 async def _earliest(cluster: KafkaBrokers, place: TopicPartition) -> int:

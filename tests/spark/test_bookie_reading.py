@@ -16,7 +16,6 @@ from gnomon.bookie.record import Fragment
 from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.broker.topics.cast import SHADOW_SOURCE
-from gnomon.client.kafka.errors import RequestRefused
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.log.plans.planned_entries import UnreadableEntry
 from gnomon.runtime.world import Unreachable
@@ -25,7 +24,6 @@ from gnomon.spark.planning import DataLost, tasks_of
 from gnomon.spark.row_count import WrongRowCount
 from gnomon.spark.task import PlanPart, Task, parts_of
 from gnomon.testing.storms.ledgers.ledger_cluster import METADATA, METADATA_PORT
-from gnomon.wire.kafka.errors import ErrorCode
 
 ROWS = 60
 COLLECTED_SECONDS = 25
@@ -259,18 +257,22 @@ def test_entries_that_neither_bookies_nor_brokers_have_are_an_error_that_names_t
     with_plan(work)
 
 
-def test_a_topic_that_was_created_again_is_never_read_as_the_old_one() -> None:  # 2
-    async def work(planned: Planned) -> None:
-        tasks = planned.tasks()
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "created again"])
+@pytest.mark.parametrize("from_bookies", [True, False])
+def test_the_offsets_of_a_deleted_topic_are_lost_and_not_read_from_a_new_one(from_bookies: bool, again: bool) -> None:
+    async def work(planned: Planned) -> None:  # 2, 3
+        task = planned.tasks()[0] if from_bookies else planned.through_brokers()
         await planned.client.delete("rolled")
         await planned.wait(COLLECTED_SECONDS)
-        await planned.client.create("rolled", 1)
-        for first in range(0, ROWS, 5):
-            await planned.client.produce("rolled", 0, first)
-        with pytest.raises(RequestRefused) as caught:
-            await planned.client.rows_of(tasks[0])
-        assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
-        assert "no such entry: 0 of ledger" in planned.client.warnings[0]
+        if again:
+            await planned.client.create("rolled", 1)
+            for first in range(0, ROWS, 5):
+                await planned.client.produce("rolled", 0, first)
+        with pytest.raises(DataLost, match=rf"'rolled': offsets 0 to {ROWS - 1} were deleted since"):
+            await planned.client.rows_of(task)
+        planned.client.warnings.clear()
+        assert await planned.client.rows_of(task._replace(fail_on_data_loss=False)) == []
+        assert f"offsets 0 to {ROWS - 1} were deleted since" in planned.client.warnings[-1]
 
     with_plan(work)
 
