@@ -38,7 +38,7 @@ class GivenOptions:
             found = by_lower.get(name.lower())
             if found is not None:
                 self._given[found] = value
-            elif name.lower().startswith(_PROTECTION) and value != "PLAINTEXT":
+            elif name.lower().startswith(_PROTECTION) and value.upper() != "PLAINTEXT":
                 raise BadOption(f"{name}: connections with TLS or SASL are not built yet")
             elif not name.lower().startswith("kafka."):
                 nearest = get_close_matches(name.lower(), by_lower, 1)

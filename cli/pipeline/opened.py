@@ -31,7 +31,9 @@ def opened(file: Path) -> Iterator[Pipeline | FilePipeline]:
     """
     try:
         from gnomon.client.kafka.errors import RequestRefused
+        from gnomon.spark.columns import UnreadableBatch
         from gnomon.spark.formats.decoder import BadFormat
+        from gnomon.spark.formats.schema_registry import UnusableRegistry
         from gnomon.spark.offsets import BadOption
         from gnomon.spark.pipelines.batch_commit import PipelineFenced
         from gnomon.spark.pipelines.files.file_pipeline import FilePipeline
@@ -43,6 +45,7 @@ def opened(file: Path) -> Iterator[Pipeline | FilePipeline]:
         from gnomon.spark.pipelines.settings.section import BadPipeline
         from gnomon.spark.pipelines.tasks.letters import RecordsRefused
         from gnomon.spark.planning import DataLost
+        from gnomon.spark.row_count import WrongRowCount
         from gnomon.spark.tables.table import BadTable, TableBusy
         from gnomon.spark.writing.delivery import DeliveryFailed
 
@@ -62,6 +65,9 @@ def opened(file: Path) -> Iterator[Pipeline | FilePipeline]:
             DataLost,
             DeliveryFailed,
             RequestRefused,
+            UnreadableBatch,
+            UnusableRegistry,
+            WrongRowCount,
         ) as error:
             raise Failure(str(error)) from None
     except ModuleNotFoundError as error:

@@ -44,7 +44,7 @@ def test_times_count_before_times_of_partitions_and_those_before_offsets() -> No
 
 def test_settings_that_tune_a_consumer_have_no_effect() -> None:
     assert (
-        parsed(kafka__max__poll__records="10", fetchOffset__numRetries="3", kafka__security__protocol="PLAINTEXT")
+        parsed(kafka__max__poll__records="10", fetchOffset__numRetries="3", kafka__security__protocol="plaintext")
         == parsed()
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gnomon.spark.formats.avro_values import AvroDecoder
 from gnomon.spark.formats.csv_values import CsvDecoder
 from gnomon.spark.formats.ddl import schema_of_ddl
@@ -28,5 +30,12 @@ def decoder_of(form: FormatSettings) -> Decoder:
         return CsvDecoder(schema_of_ddl(form.schema), form.delimiter)
     if form.registry is None:
         return AvroDecoder(form.schema)
-    registry = SchemaRegistry(form.registry)
-    return AvroDecoder(form.schema, lambda number: registry.by_id(number).text)
+    return AvroDecoder(form.schema, partial(_avro_schema, SchemaRegistry(form.registry)))
+
+
+def _avro_schema(registry: SchemaRegistry, number: int) -> str:
+    """The schema of an id; raises as `SchemaRegistry.by_id`."""
+    _, kind, text = registry.by_id(number)
+    if kind != "AVRO":
+        raise BadFormat(f"its kind in the registry is {kind!r:.60}, not Avro")
+    return text
