@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from typing import NamedTuple, TypeVar
 
+import trio
+
 from gnomon.client.addresses import Address
 from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.log.plans.planned_bookies import PlannedBookies, planned_bookies
@@ -24,6 +26,8 @@ class Connections(NamedTuple):
 
     brokers: KafkaBrokers
     bookies: PlannedBookies
+    background: trio.Nursery
+    """Runs what goes on between calls; it is cancelled when the connections are closed."""
 
 
 def cluster_of(addresses: Sequence[Address]) -> tuple[Connections, TrioThread]:
@@ -58,8 +62,10 @@ async def _connected(addresses: Sequence[Address]) -> AsyncIterator[Connections]
         open_trio_world() as world,
         KafkaBrokers(world, addresses, "gnomon-spark") as brokers,
         planned_bookies(world) as bookies,
+        trio.open_nursery() as background,
     ):
-        yield Connections(brokers, bookies)
+        yield Connections(brokers, bookies, background)
+        background.cancel_scope.cancel()
 
 
 def _ended() -> Exception:

@@ -54,7 +54,7 @@ class GnomonWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Has the rows written; raises as `SinkDriver.commit`."""
-        (cluster, _), thread = cluster_of(self._options.addresses)
+        (cluster, *_), thread = cluster_of(self._options.addresses)
         tasks = tasks_of(messages)
         if tasks:
             thread.call(commit, cluster, self._options, self._writer, self._writer, self._options.version or 0, tasks)
@@ -64,7 +64,7 @@ class GnomonWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Removes the topic of a writer that nobody will use again, unless something is decided there."""
         if not self._repeatable:
-            (cluster, _), thread = cluster_of(self._options.addresses)
+            (cluster, *_), thread = cluster_of(self._options.addresses)
             thread.call(remove_undecided, cluster, self._writer)
 
 
@@ -84,7 +84,7 @@ class GnomonStreamWriter(DataSourceStreamArrowWriter):
         """Has the rows written; raises as `SinkDriver.commit`."""
         tasks = tasks_of(messages)
         if tasks:
-            (cluster, _), thread = cluster_of(self._options.addresses)
+            (cluster, *_), thread = cluster_of(self._options.addresses)
             thread.call(commit, cluster, self._options, tasks[0].writer, tasks[0].query, batchId, tasks)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -96,7 +96,7 @@ class SinkTask:
 
     def __init__(self, options: SinkOptions, writer: str, query: str) -> None:
         self._writer, self._query = writer, query
-        (cluster, _), self._thread = cluster_of(options.addresses)
+        (cluster, *_), self._thread = cluster_of(options.addresses)
         task = task_context().partitionId()
         encoder = RowEncoder(options.topic, task, batch_bytes=options.batch_bytes, compression=options.compression)
         topic = partial(WriterTopic.open, cluster, writer, options.staging_partitions)

@@ -15,6 +15,7 @@ from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
+import trio
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -115,6 +116,16 @@ class GnomonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._cluster, self._thread = cluster_of(options.addresses)
         self._plan = StreamPlan(self._cluster.brokers, options, columns, time.monotonic, _warn)
+        self._holding = trio.CancelScope()
+        self._thread.soon(self._cluster.background.start_soon, self._keep_held)
+
+    async def _keep_held(self) -> None:
+        with self._holding:
+            await self._plan.keep_held()
+
+    def stop(self) -> None:
+        """Ends the renewals of the hold, which then ends by its lease."""
+        self._thread.soon(self._holding.cancel)
 
     def initialOffset(self) -> Nested:
         """Where a new query starts."""
@@ -173,7 +184,7 @@ def rows_of(partition: InputPartition) -> Iterator[Any]:
     """
     if isinstance(partition, TaskPartition):
         task = decode_task(partition.task)
-        (brokers, bookies), thread = cluster_of(task.addresses)
+        (brokers, bookies, _), thread = cluster_of(task.addresses)
         with closing(each(thread, batches_of(brokers, bookies, task, _warn))) as parts:
             yield from decoded(task, parts)
 

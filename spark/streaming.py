@@ -5,7 +5,8 @@
    them, at most `maxTriggerDelay` since the batch before; the first batch does not wait.
 3. With a target (`Trigger.AvailableNow`) the stream ends at the offsets, and with the partitions, that existed when the
    target was taken; then no batch waits.
-4. The records from the start of the last planned batch on are held, also while the stream waits (`bookie_plans`).
+4. The records from the start of the last planned batch on are held (`bookie_plans`), also while the stream waits, and
+   while `keep_held` runs, however long the batch takes.
 5. Offsets that are gone are lost data (`planning`, invariant 2): records that were deleted, partitions and topics that
    were deleted or created again, and a log that ends before the stream's position. With `failOnDataLoss=false` such a
    partition is read from its start.
@@ -17,9 +18,13 @@ from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
+import trio
+
 from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.client.kafka.errors import RequestRefused
 from gnomon.client.kafka.topic_partition import TopicPartition
-from gnomon.spark.bookie_plans import BookiePlans
+from gnomon.runtime.world import Unreachable
+from gnomon.spark.bookie_plans import BookiePlans, NoBookies
 from gnomon.spark.columns import Range
 from gnomon.spark.offsets import Offsets, admitted, backlog
 from gnomon.spark.options import SourceOptions
@@ -55,7 +60,10 @@ class StreamPlan:
         """Partitions whose position is lost: the next batch ends at their start, and the one after it begins there."""
         self._target: Offsets | None = None
         self._plans = BookiePlans(cluster, options, warn)
+        self._held: Offsets = {}
+        """The start of the hold."""
         self._held_at: float | None = None
+        self._holding = trio.Lock()
         self._last_batch: float | None = None
 
     async def initial(self) -> Offsets:
@@ -96,7 +104,7 @@ class StreamPlan:
                 self._lost(place, f"its log ends at {latest[place]}, the stream was at offset {begin[place]}")
                 self._restarted.add(place)
         if not self._restarted and not self._is_due(sum(backlog(begin, latest).values())):
-            await self._keep_held(begin)
+            await self._hold(begin)
             return start
         self._last_batch = self._now()
         found = admitted(begin, latest, offsets_max)
@@ -120,17 +128,28 @@ class StreamPlan:
         for place in sorted(earliest):
             wanted = Range(*place, start.get(place, earliest[place]), end[place])
             ranges.append(kept(wanted, earliest[place], latest[place], self._options, self._warn))
-        parts = await self._plans.parts(ranges, self._ids)
-        self._held_at = self._now()
+        async with self._holding:
+            parts = await self._plans.parts(ranges, self._ids)
+            self._held, self._held_at = {TopicPartition(*each[:2]): each.start for each in ranges}, self._now()
         filled = [each for each in ranges if each.start < each.stop]
         return tasks_of(filled, self._ids, self._options, self._columns, parts)
 
-    async def _keep_held(self, begin: Offsets) -> None:
-        """Renews the hold of a stream that waits for records."""
-        now = self._now()
-        if self._held_at is None or now - self._held_at >= self._options.hold_seconds / RENEWALS:
-            await self._plans.parts([Range(*place, offset, offset) for place, offset in begin.items()], self._ids)
-            self._held_at = now
+    async def keep_held(self) -> None:
+        """Renews the hold while a batch runs, until it is cancelled (invariant 4)."""
+        while True:
+            await self._cluster.clock.sleep(self._options.hold_seconds / RENEWALS)
+            try:
+                await self._hold(self._held)
+            except (RequestRefused, Unreachable, NoBookies) as error:
+                self._warn(f"the hold of the stream's records is not renewed: {error}")
+
+    async def _hold(self, begin: Offsets) -> None:
+        """Renews the hold, if it is time."""
+        async with self._holding:
+            now = self._now()
+            if self._held_at is None or now - self._held_at >= self._options.hold_seconds / RENEWALS:
+                await self._plans.parts([Range(*place, offset, offset) for place, offset in begin.items()], self._ids)
+                self._held, self._held_at = begin, now
 
     async def _look_up(self) -> None:
         """Learns of partitions that were added, deleted or made again."""

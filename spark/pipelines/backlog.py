@@ -69,7 +69,7 @@ async def first_records(
     ids = await partitions_of(connections.brokers, options)
     found: list[pa.RecordBatch] = []
     for task in tasks_of(ranges, ids, options, READ_COLUMNS):
-        parts = [part async for part in batches_of(*connections, task, _ignore)]
+        parts = [part async for part in batches_of(connections.brokers, connections.bookies, task, _ignore)]
         found += list(decoded(task, parts))
     return pa.Table.from_batches(found).slice(0, most) if found else None
 

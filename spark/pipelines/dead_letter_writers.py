@@ -49,7 +49,7 @@ class DeadTopicWriter:
 
     def check(self) -> None:
         """See `DeadLetters`."""
-        (cluster, _), thread = cluster_of(self._options.addresses)
+        (cluster, *_), thread = cluster_of(self._options.addresses)
         assert self._options.topic is not None, "the settings name it"
         thread.call(find_targets, cluster, [self._options.topic])
 
@@ -63,7 +63,7 @@ class DeadTopicWriter:
     def commit(self, batch: TableBatch, results: Sequence[TaskResult]) -> None:
         """See `DeadLetters`."""
         tasks = [result.dead_task for result in results if result.dead_task is not None]
-        (cluster, _), thread = cluster_of(self._options.addresses)
+        (cluster, *_), thread = cluster_of(self._options.addresses)
         try:
             thread.call(commit, cluster, self._options, self._writer, batch.query, batch.number, tasks)
         except WriterFenced:

@@ -124,7 +124,7 @@ class Pipeline:
     def status(self) -> PipelineStatus:
         """The state of the pipeline; raises as `status_of`."""
         options = options_of(self.settings.source, self.checkpoint)
-        (cluster, _), thread = cluster_of(options.addresses)
+        (cluster, *_), thread = cluster_of(options.addresses)
         return thread.call(status_of, cluster, self.settings.source, self.checkpoint, self.table())
 
     def check(self) -> PipelineCheck:
@@ -198,7 +198,7 @@ class Pipeline:
         """
         source = self.settings.source
         options = SourceOptions.parse({**source.options, **bounds}, streaming=False)
-        (cluster, _), thread = cluster_of(options.addresses)
+        (cluster, *_), thread = cluster_of(options.addresses)
         ranges = thread.call(replayed_ranges, cluster, options, _warn)
         target = self._target(into)
         if into is not None:

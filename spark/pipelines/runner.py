@@ -124,7 +124,7 @@ class Runner:
         """The records that are left after a batch; None for the begin of the pipeline."""
         read = None if number is None else flat(self._checkpoint.offsets(number))
         options = options_of(self._settings.source, self._checkpoint)
-        (cluster, _), thread = cluster_of(options.addresses)
+        (cluster, *_), thread = cluster_of(options.addresses)
         try:
             backlog = thread.call(backlog_of, cluster, options, read)
         except (RequestRefused, Unreachable):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
+import trio
 from spark_client import SparkClient, with_topics
 
 from gnomon.client.client import connect
@@ -125,5 +126,41 @@ def test_a_stream_that_waits_renews_its_hold() -> None:
             assert await stream.next_end(end, None) == end
             assert (await holds(client)).keys() == {0, 1, 2}
         assert await holds(client) == {0: (1, 30), 1: (1, 20), 2: (1, 0)}
+
+    of_stream(work)
+
+
+def test_the_hold_of_a_batch_that_runs_for_long_is_renewed_and_then_moves() -> None:
+    async def work(client: SparkClient, stream: StreamPlan) -> None:
+        middle = {ZERO: 10, ONE: 20, TWO: 0}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.keep_held)
+            await stream.tasks(await stream.initial(), middle)
+            for _ in range(30):
+                await client.cluster.clock.sleep(10)
+                assert await holds(client) == {0: (1, 0), 1: (1, 0), 2: (1, 0)}
+            await stream.tasks(middle, {ZERO: 30, ONE: 20, TWO: 0})
+            await client.cluster.clock.sleep(100)
+            assert await holds(client) == {0: (1, 10), 1: (1, 20), 2: (1, 0)}
+            nursery.cancel_scope.cancel()
+        await client.cluster.clock.sleep(70)
+        assert await holds(client) == {}
+
+    of_stream(work)
+
+
+def test_a_renewal_that_fails_is_a_warning_and_is_tried_again() -> None:
+    async def work(client: SparkClient, stream: StreamPlan) -> None:
+        await stream.tasks(await stream.initial(), {ZERO: 10, ONE: 20, TWO: 0})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.keep_held)
+            for machine in client.machines.brokers.values():
+                machine.kill()
+            await client.cluster.clock.sleep(100)
+            assert "its records are not held: no broker answers" in client.warnings[0]
+            warnings = len(client.warnings)
+            await client.cluster.clock.sleep(100)
+            assert len(client.warnings) > warnings
+            nursery.cancel_scope.cancel()
 
     of_stream(work)

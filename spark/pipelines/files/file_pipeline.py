@@ -116,7 +116,7 @@ class FilePipeline:
     def status(self) -> FileStatus:
         """The state of the pipeline; raises as `Writers.state`, except NoSuchWriter."""
         log, source, options = self._log(), self.settings.source, self._options()
-        (cluster, _), thread = cluster_of(options.addresses)
+        (cluster, *_), thread = cluster_of(options.addresses)
         number, read = log.next_number(), log.read()
         for each in log.batch(number) or ():  # recorded, and not known to be in the topic
             del read[each.name]
@@ -132,7 +132,7 @@ class FilePipeline:
         from gnomon.spark.pipelines.files.file_rows import first_rows
 
         settings, status, options = self.settings, self.status(), self._options()
-        (cluster, _), thread = cluster_of(options.addresses)
+        (cluster, *_), thread = cluster_of(options.addresses)
         problem: str | None = None
         rows: list[FileRow] = []
         try:

@@ -134,7 +134,7 @@ class FileRunner:
         return CommittedBatch(number, CommitVerdict.COMMITTED, sum(part.rows for part in found), size, None, 0)
 
     def _commit(self, number: int, tasks: Sequence[StagedTask]) -> BatchVerdict:
-        (cluster, _), thread = cluster_of(self._options.addresses)
+        (cluster, *_), thread = cluster_of(self._options.addresses)
         with _in_words():
             return thread.call(commit, cluster, self._options, self._settings.name, self._query, number, tasks)
 
