@@ -1,17 +1,19 @@
-"""The tables of docs/ARCHITECTURE.md that show the paths through the code: each step with its functions, by file."""
+"""The tables of documents that show the paths through the code: each step with its functions, by file."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-ARCHITECTURE = Path(__file__).parents[2] / "docs" / "ARCHITECTURE.md"
+DOCS = Path(__file__).parents[2] / "docs"
+ARCHITECTURE = DOCS / "ARCHITECTURE.md"
+SPARK_PATHS = DOCS / "spark-paths.md"
 HEAD = "| step | functions, by file |"
 
 
-def steps(title: str | None = None) -> list[tuple[str, str]]:
+def steps(title: str | None = None, page: Path = ARCHITECTURE) -> list[tuple[str, str]]:
     """(file, function) of every step of the tables in the section of this title, or in all sections."""
-    text = ARCHITECTURE.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     if title is not None:
         text = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     found, inside = [], False
