@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from gnomon.client.client import connect
@@ -30,6 +30,54 @@ class NoBookies(Exception):
     """`via=bookies` cannot be done; the text has the reason."""
 
 
+class PlannedSize(NamedTuple):
+    """The part of a plan that is for one partition, in numbers."""
+
+    bytes: int
+    """Of the entries to read."""
+    from_bookies: bool
+    """Whether tasks would read them from bookies."""
+    holds: int
+    """Read holds on the partition, of all readers."""
+
+
+async def planned_sizes(
+    brokers: KafkaBrokers, options: SourceOptions, ranges: Iterable[Range]
+) -> dict[TopicPartition, PlannedSize] | None:
+    """The size of a plan of these ranges; nothing is held. None if nobody answers for native clients.
+
+    Raises:
+        RequestRefused, Unreachable: as `KafkaBrokers.retried`.
+    """
+    native = options.native_servers or await broker_config(brokers, NATIVE_ADVERTISED)
+    found: dict[TopicPartition, PlannedSize] = {}
+    if not native:
+        return None
+    try:
+        async with connect(native, world=brokers.world) as client:
+            for topic, places in sorted(_by_topic(ranges).items()):
+                plan = await client.read_plans.plan(topic, places)
+                holds = {each.partition: each.holds for each in await client.read_plans.holds(topic)}
+                found |= {
+                    TopicPartition(topic, number): PlannedSize(
+                        sum(each.size_bytes for each in partition.segments),
+                        options.via != "brokers" and bool(plan.bookies),
+                        holds.get(number, 0),
+                    )
+                    for number, partition in plan.partitions.items()
+                }
+    except NativeError:
+        return None
+    return found
+
+
+def _by_topic(ranges: Iterable[Range]) -> dict[str, dict[int, tuple[int, int]]]:
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for topic, partition, start, stop in ranges:
+        found.setdefault(topic, {})[partition] = start, stop
+    return found
+
+
 class BookiePlans:
     """The plans of one batch read, or of one stream."""
 
@@ -48,9 +96,7 @@ class BookiePlans:
             NoBookies: see invariant 1.
             RequestRefused, Unreachable: as `KafkaBrokers.retried`.
         """
-        wanted: dict[str, dict[int, tuple[int, int]]] = {}
-        for topic, partition, start, stop in ranges:
-            wanted.setdefault(topic, {})[partition] = start, stop
+        wanted = _by_topic(ranges)
         if self._options.via == "brokers" or not wanted:
             return {}
         if self._native is None:

@@ -19,8 +19,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from gnomon.spark.tables import delta_table, iceberg_table, parquet_table
-from gnomon.spark.tables.data_file import DataFile
-from gnomon.spark.tables.file_writer import FileWriter
+from gnomon.spark.tables.data_files.data_file import DataFile
+from gnomon.spark.tables.data_files.file_writer import FileWriter
 from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch
 
 KINDS = ("delta", "iceberg", "parquet")

@@ -15,6 +15,9 @@ from gnomon.cli.pipeline.opened import file_argument, opened
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from gnomon.client.kafka.topic_partition import TopicPartition
+    from gnomon.spark.bookie_plans import PlannedSize
+    from gnomon.spark.pipelines.backlog import PartitionBacklog
     from gnomon.spark.pipelines.checking import PipelineCheck
     from gnomon.spark.pipelines.files.file_pipeline import FilePipeline
     from gnomon.spark.pipelines.pipeline import Pipeline
@@ -57,11 +60,14 @@ def _check_files(pipeline: FilePipeline, output: str) -> None:
 
 
 def _checked(pipeline: Pipeline, found: PipelineCheck) -> dict[str, Any]:
+    target, sizes = pipeline.settings.target, found.sizes
     record: dict[str, Any] = {
         "pipeline": pipeline.settings.name,
         "records_to_read": found.status.lag,
+        "bytes_to_read": None if sizes is None else sum(each.bytes for each in sizes.values()),
+        "target": f"{target.kind} {target.path or target.table}",
         "table_exists": found.table is not None,
-        "partitions": [{**each._asdict(), "records": each.records} for each in found.status.backlog],
+        "partitions": [_partition(each, sizes) for each in found.status.backlog],
         "columns": [
             {"column": field.name, "type": str(field.type), "in_table": _type_in(found.table, field.name)}
             for field in found.rows
@@ -73,6 +79,17 @@ def _checked(pipeline: Pipeline, found: PipelineCheck) -> dict[str, Any]:
     if found.inferred is not None:
         record["inferred_schema"] = found.inferred
     return record
+
+
+def _partition(backlog: PartitionBacklog, sizes: dict[TopicPartition, PlannedSize] | None) -> dict[str, Any]:
+    size = None if sizes is None else sizes.get(backlog.place)
+    return {
+        **backlog._asdict(),
+        "records": backlog.records,
+        "bytes": None if size is None else size.bytes,
+        "read_from": None if size is None else "bookies" if size.from_bookies else "brokers",
+        "holds": None if size is None else size.holds,
+    }
 
 
 def _type_in(table: pa.Schema | None, column: str) -> str:

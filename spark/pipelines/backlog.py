@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.columns import Range
 from gnomon.spark.offsets import Offsets
 from gnomon.spark.options import SourceOptions
@@ -26,6 +27,11 @@ class PartitionBacklog(NamedTuple):
     position: int
     """The next offset that the pipeline reads."""
     end: int
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def records(self) -> int:

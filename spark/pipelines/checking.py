@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from gnomon.client.kafka.topic_partition import TopicPartition
+from gnomon.spark.bookie_plans import PlannedSize
 from gnomon.spark.formats.ddl import ddl_of
 from gnomon.spark.formats.decoder import BadFormat
 from gnomon.spark.formats.json_inference import inferred_columns
@@ -32,6 +34,8 @@ class PipelineCheck(NamedTuple):
     """The report of a dry run."""
 
     status: PipelineStatus
+    sizes: dict[TopicPartition, PlannedSize] | None
+    """What is to be read, by partition; None if nobody answers for native clients."""
     table: pa.Schema | None
     """The columns of the table; None if it does not exist yet."""
     rows: pa.Schema

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from gnomon.spark.bookie_plans import planned_sizes
+from gnomon.spark.columns import Range
 from gnomon.spark.offsets import flat
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.pipelines.backlog import first_records
@@ -140,7 +142,9 @@ class Pipeline:
         records = thread.call(first_records, connections, options, status.backlog, RECORDS)
         checked, rows = list(checked_records(decoding, records)), self._rows(decoding.schema)
         problem = self._problem(status, table, rows, checked)
-        return PipelineCheck(status, table.schema(), rows, checked, inferred, problem)
+        ranges = [Range(*each[:2], max(each.position, each.start), each.end) for each in status.backlog if each.records]
+        sizes = thread.call(planned_sizes, connections.brokers, options, ranges)
+        return PipelineCheck(status, sizes, table.schema(), rows, checked, inferred, problem)
 
     def _problem(
         self, status: PipelineStatus, table: Table, rows: pa.Schema, records: Sequence[CheckedRecord]

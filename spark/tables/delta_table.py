@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from gnomon.spark.tables.data_file import DataFile, FileLayout
+from gnomon.spark.tables.data_files.data_file import DataFile, FileLayout
 from gnomon.spark.tables.delta_rules import check_rules
 from gnomon.spark.tables.lake_package import lake_package
 from gnomon.spark.tables.local_folder import local_folder, make_folder, sync, sync_newest

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.spark.tables.catalog_entry import CatalogEntry
-from gnomon.spark.tables.data_file import DataFile, FileLayout
+from gnomon.spark.tables.data_files.data_file import DataFile, FileLayout
 from gnomon.spark.tables.lake_package import lake_package
 from gnomon.spark.tables.local_folder import local_folder, make_folder
 from gnomon.spark.tables.replaced_rows import Condition, as_expression

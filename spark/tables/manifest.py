@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from gnomon.spark.tables.data_file import STAGED_SUFFIX, DataFile
-from gnomon.spark.tables.partition_values import folder_of
+from gnomon.spark.tables.data_files.data_file import STAGED_SUFFIX, DataFile
+from gnomon.spark.tables.data_files.partition_values import folder_of
 from gnomon.spark.tables.table import BadTable, TableBatch
 
 NUMBER_DIGITS: Final = 20

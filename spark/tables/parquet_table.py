@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gnomon.spark.tables.data_file import DataFile, FileLayout
+from gnomon.spark.tables.data_files.data_file import DataFile, FileLayout
 from gnomon.spark.tables.local_folder import create_whole, local_folder, make_folder, sync_folders
 from gnomon.spark.tables.manifest import Manifest, StagedFile, decoded, manifest_name, number_in, staged_files
 from gnomon.spark.tables.schema_fit import Evolution, additions, check_partitioning, check_rows

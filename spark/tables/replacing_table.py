@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from gnomon.spark.tables.data_file import DataFile
+from gnomon.spark.tables.data_files.data_file import DataFile
 from gnomon.spark.tables.replaced_rows import Condition
 from gnomon.spark.tables.table import Table
 

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnomon.spark.tables.data_file import STAGED_SUFFIX, DataFile, FileLayout
+from gnomon.spark.tables.data_files.data_file import STAGED_SUFFIX, DataFile, FileLayout
 from gnomon.spark.tables.local_folder import local_folder, make_folder, milliseconds_now
 from gnomon.spark.tables.schema_fit import with_columns
 

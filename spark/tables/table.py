@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from gnomon.spark.tables.data_file import DataFile, FileLayout
+from gnomon.spark.tables.data_files.data_file import DataFile, FileLayout
 
 QUERY_DIGITS: Final = 15
 """Hexadecimal digits of a query id that are compared: 60 bits."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnomon.spark.tables.data_file import DataFile
+from gnomon.spark.tables.data_files.data_file import DataFile
 from gnomon.spark.tables.lake_package import lake_package
 from gnomon.spark.tables.schema_fit import DELETED, with_columns
 from gnomon.spark.tables.staged_files import staged_folder

@@ -13,7 +13,8 @@ from gnomon.client.errors import Unavailable
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.client.read_plans import PartitionHolds, ReadPlans
 from gnomon.spark import bookie_plans
-from gnomon.spark.bookie_plans import NoBookies
+from gnomon.spark.bookie_plans import NoBookies, planned_sizes
+from gnomon.spark.columns import Range
 from gnomon.spark.streaming import StreamPlan
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
@@ -90,6 +91,36 @@ def test_a_read_without_a_plan_goes_through_brokers_unless_it_must_not(
         assert len(client.warnings) == warnings
         with pytest.raises(NoBookies, match=f"via=bookies: {text}"):
             await client.tasks(subscribe="orders", via="bookies")
+
+    with_topics(work)
+
+
+def test_the_size_of_a_plan_is_told_without_a_hold() -> None:
+    async def work(client: SparkClient) -> None:
+        wanted = [Range("orders", 0, 10, 30), Range("orders", 1, 0, 20)]
+        sizes = await planned_sizes(client.cluster, client.options(), wanted)
+        assert await holds(client) == {}
+        assert sizes is not None
+        assert {place: (size.from_bookies, size.holds) for place, size in sizes.items()} == {
+            ZERO: (True, 0),
+            ONE: (True, 0),
+        }
+        tasks = await client.tasks(startingOffsets='{"orders":{"0":10,"1":0,"2":-2}}')
+        planned = {task.range.partition: task.plan for task in tasks if task.plan is not None}
+        for place, size in sizes.items():
+            part = planned[place.partition]
+            assert size.bytes == sum(segment.size_bytes for segment in part.segments) > 0
+        held = await planned_sizes(client.cluster, client.options(via="brokers"), wanted)
+        assert held is not None
+        assert held[ZERO] == (sizes[ZERO].bytes, False, 1)
+
+    with_topics(work)
+
+
+def test_without_an_address_for_native_clients_the_size_is_unknown() -> None:
+    async def work(client: SparkClient) -> None:
+        options = client.options(**{"gnomon.native.servers": "broker-1:1"})
+        assert await planned_sizes(client.cluster, options, [Range("orders", 0, 0, 5)]) is None
 
     with_topics(work)
 

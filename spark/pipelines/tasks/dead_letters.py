@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from gnomon.spark.pipelines.tasks.decoding import DEAD_SCHEMA
 from gnomon.spark.pipelines.tasks.letters import as_letters
-from gnomon.spark.tables.data_file import DataFile, FileLayout
-from gnomon.spark.tables.file_writer import FileWriter
+from gnomon.spark.tables.data_files.data_file import DataFile, FileLayout
+from gnomon.spark.tables.data_files.file_writer import FileWriter
 from gnomon.spark.writing.sink_options import SinkOptions
 from gnomon.spark.writing.staging import StagedTask
 

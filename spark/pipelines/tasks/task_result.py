@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from gnomon.spark.tables.data_file import DataFile
+from gnomon.spark.tables.data_files.data_file import DataFile
 from gnomon.spark.writing.staging import StagedTask
 
 RESULT_SCHEMA: Final = pa.schema([("result", pa.binary())])

@@ -18,8 +18,8 @@ from gnomon.spark.pipelines.tasks.decoders import decoder_of
 from gnomon.spark.pipelines.tasks.decoding import DATE_COLUMN, READ_SCHEMA, DecodedRecords, RecordDecoding, split
 from gnomon.spark.pipelines.tasks.letters import LETTER_SCHEMA, RecordsRefused, records_of_letters
 from gnomon.spark.pipelines.tasks.task_result import TaskResult
-from gnomon.spark.tables.data_file import FileLayout
-from gnomon.spark.tables.file_writer import FileWriter
+from gnomon.spark.tables.data_files.data_file import FileLayout
+from gnomon.spark.tables.data_files.file_writer import FileWriter
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from gnomon.spark.pipelines.settings.settings import ErrorSettings
 from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace
 from gnomon.spark.pipelines.tasks.letters import RecordsRefused
 from gnomon.spark.pipelines.tasks.task_result import TaskResult
-from gnomon.spark.tables.data_file import DataFile, FileLayout
+from gnomon.spark.tables.data_files.data_file import DataFile, FileLayout
 from gnomon.spark.tables.table import CommitVerdict, TableBatch, verdict
 
 QUERY = "0f1e2d3c-4b5a-4968-8776-655443322110"

@@ -23,7 +23,7 @@ from lake_tables import (
 )
 
 from gnomon.spark.tables import table as tables
-from gnomon.spark.tables.data_file import DataFile
+from gnomon.spark.tables.data_files.data_file import DataFile
 from gnomon.spark.tables.table import BadTable, CommitVerdict, Table, TableBatch, TableBusy
 
 COMMITTED, ALREADY, FENCED = CommitVerdict.COMMITTED, CommitVerdict.ALREADY, CommitVerdict.FENCED

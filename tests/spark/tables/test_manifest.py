@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.spark.tables.data_file import DataFile
+from gnomon.spark.tables.data_files.data_file import DataFile
 from gnomon.spark.tables.manifest import Manifest, StagedFile, decoded, manifest_name, number_in, staged_files
 from gnomon.spark.tables.table import BadTable, TableBatch
 

@@ -12,8 +12,8 @@ import pytest
 from lake_tables import QUERY, SCHEMA, Deaths, LakeKind, Rows, dying, put, rows_of, write
 
 from gnomon.spark.columns import Range
-from gnomon.spark.tables.data_file import FileLayout
-from gnomon.spark.tables.file_writer import FileWriter
+from gnomon.spark.tables.data_files.data_file import FileLayout
+from gnomon.spark.tables.data_files.file_writer import FileWriter
 from gnomon.spark.tables.replaced_rows import Condition, Term, as_expression, as_sql, with_places, with_values
 from gnomon.spark.tables.replacing_table import ReplacingTable
 from gnomon.spark.tables.staged_files import values_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from lake_tables import OTHER_QUERY, QUERY, SCHEMA, Deaths, LakeKind, Rows, dying, rows_of, write
 
-from gnomon.spark.tables.data_file import DataFile
+from gnomon.spark.tables.data_files.data_file import DataFile
 from gnomon.spark.tables.table import BadTable, CommitMode, CommitVerdict, Table, TableBatch
 
 COMMITTED, ALREADY, FENCED = CommitVerdict.COMMITTED, CommitVerdict.ALREADY, CommitVerdict.FENCED

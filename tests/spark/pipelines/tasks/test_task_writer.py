@@ -13,7 +13,7 @@ from gnomon.spark.pipelines.settings.settings import FormatSettings
 from gnomon.spark.pipelines.tasks.decoding import READ_COLUMNS
 from gnomon.spark.pipelines.tasks.task_result import TaskResult, decode_result
 from gnomon.spark.pipelines.tasks.task_writer import DecodingPlan, RecordDecoder, TaskWriter
-from gnomon.spark.tables.data_file import FileLayout
+from gnomon.spark.tables.data_files.data_file import FileLayout
 
 FORMAT = FormatSettings("json", "a BIGINT", None, None, ",", "none")
 PLAN = DecodingPlan(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.spark.tables.file_statistics import TEXT_CHARACTERS_MAX, FileStatistics
+from gnomon.spark.tables.data_files.file_statistics import TEXT_CHARACTERS_MAX, FileStatistics
 
 
 def statistics(kind: pa.DataType, *batches: list[Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.spark.tables.partition_values import folder_of, nulls_for_empty, parts, text_of, without
+from gnomon.spark.tables.data_files.partition_values import folder_of, nulls_for_empty, parts, text_of, without
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string()), ("flag", pa.bool_()), ("count", pa.int8())])
 row = st.tuples(

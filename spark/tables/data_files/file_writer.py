@@ -21,10 +21,10 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnomon.spark.tables.data_file import DataFile, FileLayout
-from gnomon.spark.tables.file_statistics import FileStatistics
+from gnomon.spark.tables.data_files.data_file import DataFile, FileLayout
+from gnomon.spark.tables.data_files.file_statistics import FileStatistics
+from gnomon.spark.tables.data_files.partition_values import folder_of, nulls_for_empty, parts, without
 from gnomon.spark.tables.local_folder import local_folder, make_folder, sync_folders
-from gnomon.spark.tables.partition_values import folder_of, nulls_for_empty, parts, without
 from gnomon.spark.tables.table import BadTable
 
 BYTES_MAX: Final = 128 << 20

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnomon.spark.tables import file_writer
-from gnomon.spark.tables.data_file import FileLayout
-from gnomon.spark.tables.file_writer import FileWriter
+from gnomon.spark.tables.data_files import file_writer
+from gnomon.spark.tables.data_files.data_file import FileLayout
+from gnomon.spark.tables.data_files.file_writer import FileWriter
 from gnomon.spark.tables.table import BadTable
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
