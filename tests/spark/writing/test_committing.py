@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import pytest
-from sink_client import SinkClient, rows_of, with_sink
+from sink_client import STAGING_PARTITIONS, SinkClient, rows_of, with_sink
 
+from gnomon.client.kafka.admin import topic_configs
 from gnomon.spark.decisions import BatchVerdict
 from gnomon.spark.writing import committing, staging
 from gnomon.spark.writing.committing import OtherMessage, StagingLost, WriterFenced
 from gnomon.spark.writing.delivery import deliver
 from gnomon.spark.writing.staging import StagedTask
+from gnomon.spark.writing.writer_topic import PROPOSALS, StagedDamaged, StagedRecord, WriterTopic
 
 MANY = [f"row {number:04}" for number in range(300)]
 FEW = MANY[:3]
@@ -223,3 +227,99 @@ def test_every_decision_has_its_own_epoch_in_the_target() -> None:
         assert driver.decisions.last.producer_epoch == 3
 
     with_sink(work)
+
+
+def test_what_is_staged_right_behind_a_proposal_stays(monkeypatch: pytest.MonkeyPatch) -> None:  # 3
+    """The ends that a decision records are older than its proposal."""
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+    append = WriterTopic.append
+
+    async def work(sink: SinkClient) -> None:
+        ahead: list[StagedTask] = []
+
+        async def appended(topic: WriterTopic, partition: int, values: Sequence[bytes]) -> int:
+            offset = await append(topic, partition, values)
+            if partition == PROPOSALS and not ahead:
+                ahead.append(await sink.task(rows_of(FEW)))
+            return offset
+
+        monkeypatch.setattr(WriterTopic, "append", appended)
+        await (await sink.driver()).commit("q", 0, [await sink.task(rows_of(MANY))])
+        assert await (await sink.driver()).commit("q", 1, ahead) is BatchVerdict.OK
+        assert await sink.values() == MANY + FEW
+
+    with_sink(work)
+
+
+def test_a_driver_whose_staged_batches_are_gone_was_overtaken_by_one_that_wrote_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # 2
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+
+    async def work(sink: SinkClient) -> None:
+        async def overtaken(*given: Any) -> bool:
+            monkeypatch.setattr(committing, "deliver", deliver)
+            await (await sink.driver()).recover()
+            assert not await deliver(*given), "the other driver has deleted what it had written"
+            return False
+
+        monkeypatch.setattr(committing, "deliver", overtaken)
+        assert await (await sink.driver()).commit("q", 0, [await sink.task(rows_of(MANY))]) is BatchVerdict.OK
+        assert await sink.values() == MANY
+
+    with_sink(work)
+
+
+def test_a_staged_record_that_is_another_one_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+    read = WriterTopic.read
+
+    async def changed(topic: WriterTopic, partition: int, start: int, stop: int) -> AsyncGenerator[StagedRecord, None]:
+        async with aclosing(read(topic, partition, start, stop)) as records:
+            async for record in records:
+                yield record if partition == PROPOSALS else record._replace(value=record.value[:-1] + b"?")
+
+    async def work(sink: SinkClient) -> None:
+        task = await sink.task(rows_of(MANY))
+        monkeypatch.setattr(WriterTopic, "read", changed)
+        with pytest.raises(StagedDamaged, match="is not the batch that was staged there"):
+            await (await sink.driver()).commit("q", 0, [task])
+        assert await sink.values() == []
+
+    with_sink(work)
+
+
+def test_what_a_dead_driver_has_staged_goes_with_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:  # 4
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+
+    async def work(sink: SinkClient) -> None:
+        await sink.task(rows_of(MANY), task=0)
+        await sink.task(rows_of(MANY), task=1)
+        topic = await sink.topic()
+        garbage = {place: (await sink.bounds(place))[1] for place in topic.staging}
+        assert all(garbage.values())
+        await (await sink.driver()).commit("q", 0, [await sink.task(rows_of(FEW))])
+        assert all([(await sink.bounds(place))[0] >= end for place, end in garbage.items()])
+        assert await sink.values() == FEW
+
+    with_sink(work)
+
+
+def test_the_topic_of_a_writer_keeps_its_records_for_ever() -> None:
+    async def work(sink: SinkClient) -> None:
+        topic = await sink.topic()
+        assert topic.partitions == 1 + STAGING_PARTITIONS
+        configs = (await topic_configs(sink.cluster, [topic.name]))[topic.name]
+        kept = ("cleanup.policy", "retention.ms", "retention.bytes")
+        assert [configs[name] for name in kept] == ["delete", "-1", "-1"]
+
+    with_sink(work)
+
+
+def test_batches_are_no_larger_than_their_topic_takes() -> None:
+    async def work(sink: SinkClient) -> None:
+        task = await sink.task(rows_of(MANY * 20), batch_bytes=64 << 20)
+        assert await (await sink.driver()).commit("q", 0, [task]) is BatchVerdict.OK
+        assert await sink.values() == MANY * 20
+
+    with_sink(work, {"message.max.bytes": "20000"})
