@@ -3,8 +3,9 @@
     with append_checker(simulation):
         ...
 
-An append without an answer waits or is in flight (`broker.partition.appends`): no other state is allowed. A client
-hardly notices a forgotten append: its request times out, and the client sends the batch again.
+An append without an answer waits or is in flight (`broker.partition.appends`), or its batch is being recompressed: no
+other state is allowed. A client hardly notices a forgotten append: its request times out, and the client sends the
+batch again.
 
 The product has no hook for the checker: its functions are wrapped from outside. A finding ends the simulation.
 """
@@ -87,7 +88,7 @@ def kept_appends(partition: Partition) -> int:
     """The number of appends that a partition still has to answer; a snapshot has no callback."""
     appends = partition._appends
     in_flight = sum(callback is not None for _, _, _, callback, _ in (*appends._in_flight, *appends._repeats))
-    return len(appends._waiting) + len(appends._suspended) + in_flight
+    return len(appends._waiting) + len(appends._suspended) + in_flight + partition._recoding
 
 
 def _fail(simulation: Simulation, text: str) -> None:
