@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +76,7 @@ def _checked(pipeline: Pipeline, found: PipelineCheck) -> dict[str, Any]:
             for field in found.rows
         ],
         "first_records": [
-            {"record": each.place, "row": each.row or "", "error": each.reason or ""} for each in found.records
+            {"record": each.place, "row": _plain(each.row or ""), "error": each.reason or ""} for each in found.records
         ],
     }
     if found.inferred is not None:
@@ -90,6 +93,19 @@ def _partition(backlog: PartitionBacklog, sizes: dict[TopicPartition, PlannedSiz
         "read_from": None if size is None else "bookies" if size.from_bookies else "brokers",
         "holds": None if size is None else size.holds,
     }
+
+
+def _plain(value: Any) -> Any:
+    """A value of a row for JSON and YAML: times and decimals as texts, bytes in base64."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, date):  # a datetime is one
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def _type_in(table: pa.Schema | None, column: str) -> str:

@@ -164,12 +164,12 @@ class Pipeline:
         return None
 
     def _rows(self, decoded: pa.Schema) -> pa.Schema:
-        """The columns of the table's rows."""
+        """The columns of the table's rows; a query needs Spark."""
+        if self.settings.transform == AS_IS:
+            return without_deleted(decoded)
         from gnomon.spark.pipelines.frames import result_schema
 
-        transform = self.settings.transform
-        rows = decoded if transform == AS_IS else result_schema(self.session(), decoded, transform)
-        return without_deleted(rows)
+        return without_deleted(result_schema(self.session(), decoded, self.settings.transform))
 
     def reset(self, starting: Mapping[str, str]) -> None:
         """Has the next run read from other offsets on, in the place of the query that has written the table.
@@ -263,6 +263,8 @@ class Pipeline:
         return table_of(name, target, self.checkpoint.generation.replaces)
 
     def _dead_letters(self) -> DeadLetters | None:
+        if self.settings.errors.on_error != "dead_letter":
+            return None
         from gnomon.spark.pipelines.dead_letter_writers import DeadTable, DeadTopicWriter
 
         settings, errors = self.settings, self.settings.errors
@@ -276,8 +278,7 @@ class Pipeline:
                 partition_by=(),
             )
             return DeadTable(self._table(name, letters))
-        if errors.dead_letter_topic is None:
-            return None
+        assert errors.dead_letter_topic is not None, "dead letters have a path or a topic"
         options = {"kafka.bootstrap.servers": settings.bootstrap_servers, "topic": errors.dead_letter_topic}
         sink = replace(
             SinkOptions.parse(options, streaming=True), takes_over=self.checkpoint.generation.replaces is not None
