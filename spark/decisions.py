@@ -3,13 +3,15 @@
 The drivers of a writer append proposals to one partition. The order of that log decides, so all drivers agree.
 
 1. The first valid proposal of number n + 1 behind decision n is decision n + 1. All others are void, for ever.
-2. A proposal is valid behind a decision of the same query with a lower batch id. One of another query is valid only if
-   it takes the writer over; if the query owned the writer before, then with a higher batch id than its last one.
-   The first proposal of a writer is valid.
+2. A proposal names the offset of the decision that it follows, and is valid behind that one only: if its query is the
+   same and its batch id higher. One of another query is valid only if it takes the writer over; if the query owned the
+   writer before, then with a higher batch id than its last one. The first proposal of a writer is valid.
 3. A proposal is void if it has a batch that was staged below an end that the last decision recorded: the driver that
    applied the decision may have deleted the batch.
-4. A log that was trimmed begins with a decision. So a driver that reads the log from any such place finds the same
-   decisions.
+4. A log whose start was moved may begin with void proposals: a broker may show a start that nobody has asked for, while
+   it deletes or if it dies meanwhile. Of all proposals that follow a decision before the start, the first one that
+   follows the highest of them is the first decision; void ones follow lower ones. A driver that reads the log to an end
+   that was asked for after its start finds it, since only records before a decision are deleted.
 5. A batch id of a query is decided at most once. Each decision has the last batch of the last OWNERS_MAX owners.
 6. The producer epoch of decision n is n modulo EPOCHS, and a new producer id begins whenever that is 0. So no two
    decisions have the same epoch of the same producer id.
@@ -17,7 +19,7 @@ The drivers of a writer append proposals to one partition. The order of that log
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +30,7 @@ from gnomon.client.kafka.topic_partition import TopicPartition
 EPOCHS: Final = 30_000
 """Epochs of one producer id; a broker accepts 32,767."""
 OWNERS_MAX: Final = 100
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _ERRORS: Final = (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException)
 
 
@@ -98,6 +100,8 @@ class Proposal(NamedTuple):
     """The batches that a driver wants to append to the targets, as number `number` of its writer."""
 
     number: int
+    after: int
+    """The offset of the decision that it follows; -1 for none."""
     query: str
     batch: int
     takes_over: bool
@@ -121,7 +125,7 @@ class Proposal(NamedTuple):
 
     def encode(self) -> bytes:
         """The value of its record."""
-        head = (self.number, self.query, self.batch, self.takes_over, self.producer_id)
+        head = (self.number, self.after, self.query, self.batch, self.takes_over, self.producer_id)
         lists = [list(each.items()) for each in (self.staged_from, self.staging_ends, self.owners)]
         packed: bytes = msgpack.packb((_FORMAT, *head, *lists, self.content, self.content_places))
         return packed
@@ -137,9 +141,11 @@ class Proposal(NamedTuple):
             fields: Any = msgpack.unpackb(value)
             if fields[0] != _FORMAT:
                 raise UnreadableProposal(f"proposals of format {fields[0]!r:.20} are unknown: upgrade gnomon")
-            _, number, query, batch, takes_over, producer_id, staged_from, ends, owners, content, places = fields
+            _, number, after, query, batch, takes_over, producer_id, *lists, content, places = fields
+            staged_from, ends, owners = lists
             found = cls(
                 number,
+                after,
                 query,
                 batch,
                 takes_over,
@@ -159,12 +165,31 @@ class Proposal(NamedTuple):
     def _is_sound(self) -> bool:
         pairs = (*self.staged_from.items(), *self.staging_ends.items(), *self.content_places)
         return (
-            _are_numbers([self.number, self.batch, self.producer_id, *(number for pair in pairs for number in pair)])
+            _are_numbers(
+                [
+                    self.number,
+                    self.after + 1,
+                    self.batch,
+                    self.producer_id,
+                    *(number for pair in pairs for number in pair),
+                ]
+            )
             and _are_numbers(list(self.owners.values()))
             and all(type(query) is str for query in (self.query, *self.owners))
             and type(self.takes_over) is bool
             and type(self.content) is bytes
         )
+
+
+def first_decision(log: Sequence[tuple[int, Proposal]]) -> int:
+    """The index of the first decision (invariant 4).
+
+    Args:
+        log: all proposals with their offsets, from the start of the log on; not empty.
+    """
+    start = log[0][0]
+    follows = [proposal.after if proposal.after < start else -2 for _, proposal in log]
+    return follows.index(max(follows))
 
 
 def _are_numbers(values: list[Any]) -> bool:
@@ -200,8 +225,10 @@ class Decisions:
     def _is_valid(self, proposal: Proposal) -> bool:
         last = self.last
         if last is None:
-            return True  # the first of a writer, or the decision that a trimmed log begins with
-        if proposal.number != last.number + 1 or not self.keeps(proposal.staged_from):
+            return True  # the first of a writer, or the one that `first_decision` has found
+        if (proposal.number, proposal.after) != (last.number + 1, self.last_offset):
+            return False
+        if not self.keeps(proposal.staged_from):
             return False
         if proposal.batch <= self._last_batch(proposal.query):
             return False

@@ -35,7 +35,7 @@ class PipelineCheck(NamedTuple):
 
     status: PipelineStatus
     sizes: dict[TopicPartition, PlannedSize] | None
-    """What is to be read, by partition; None if nobody answers for native clients."""
+    """The records to read, by partition; None if nobody answers for native clients."""
     table: pa.Schema | None
     """The columns of the table; None if it does not exist yet."""
     rows: pa.Schema

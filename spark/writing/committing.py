@@ -4,7 +4,7 @@
 2. A commit returns once its batch is decided and applied, by this driver or another one.
 3. End offsets are asked after the staging and before the proposal: so what is staged later is never below them.
 4. After a decision is applied, records are deleted in this order: staged ones below the ends that the decision
-   recorded, then the proposals before the decision. So the log of proposals always begins with a decision.
+   recorded, then the proposals before the decision.
 5. A proposal whose answer was lost is repeated: the second copy is void, or the first one.
 """
 
@@ -19,7 +19,7 @@ from gnomon.client.kafka.errors import RequestRefused
 from gnomon.client.kafka.offsets import find_offsets
 from gnomon.client.kafka.producing import new_producer_id
 from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
-from gnomon.spark.decisions import BatchVerdict, Decisions, Proposal, ProposedBatches, StagedBatch
+from gnomon.spark.decisions import BatchVerdict, Decisions, Proposal, ProposedBatches, StagedBatch, first_decision
 from gnomon.spark.writing.delivery import deliver
 from gnomon.spark.writing.earlier_delivery import delivered_before
 from gnomon.spark.writing.staging import MESSAGE_VERSION, StagedTask
@@ -149,6 +149,7 @@ class SinkDriver:
         producer_id = self.decisions.next_producer_id
         proposal = Proposal(
             self.decisions.next_number,
+            self.decisions.last_offset,
             query,
             batch,
             self._takes_over,
@@ -178,19 +179,26 @@ class SinkDriver:
             except RequestRefused as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
-            self.decisions = Decisions()  # what follows was deleted: the rest begins with a later decision
+            self.decisions = Decisions()  # what follows was deleted: all that is left is read anew
             self._read_to = await self._bound(EARLIEST)
+            stop = max(stop, await self._bound(LATEST))  # which is behind a decision (`decisions` invariant 4)
 
     async def _fold(self, stop: int, own: Proposal | None) -> bool:
+        if self._read_to >= stop:
+            return False
+        found: list[tuple[int, Proposal]] = []
+        times_ms: list[int] = []
+        async with aclosing(self._topic.read(PROPOSALS, self._read_to, stop)) as records:
+            async for record in records:
+                found.append((record.offset, Proposal.decode(record.value)))
+                times_ms.append(record.timestamp_ms)
         decided = False
-        if self._read_to < stop:
-            async with aclosing(self._topic.read(PROPOSALS, self._read_to, stop)) as records:
-                async for record in records:
-                    proposal = Proposal.decode(record.value)
-                    if self.decisions.read(record.offset, proposal):
-                        decided |= proposal == own
-                        self.decided_ms = record.timestamp_ms
-                    self._read_to = record.offset + 1
+        begin = first_decision(found) if self.decisions.last is None else 0
+        for (offset, proposal), proposed_ms in zip(found[begin:], times_ms[begin:], strict=True):
+            if self.decisions.read(offset, proposal):
+                decided |= proposal == own
+                self.decided_ms = proposed_ms
+        self._read_to = found[-1][0] + 1
         return decided
 
     async def _bound(self, end: int) -> int:

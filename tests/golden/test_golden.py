@@ -328,7 +328,7 @@ def read_plan() -> dict[str, Sample]:
 def sink_proposal() -> dict[str, Sample]:
     orders = TopicPartition("orders", 1)
     batches = ProposedBatches((StagedBatch(orders, 2, 40, 100, 0xDEADBEEF),), {orders: 500})
-    proposal = Proposal(7, "query", 3, True, 1000, {2: 40}, {1: 9, 2: 41}, {"earlier": 5}, batches.encode())
+    proposal = Proposal(7, 81, "query", 3, True, 1000, {2: 40}, {1: 9, 2: 41}, {"earlier": 5}, batches.encode())
     return {
         "proposal": Sample(proposal, proposal.encode(), Proposal.decode),
         "content": Sample(batches, batches.encode(), ProposedBatches.decode),

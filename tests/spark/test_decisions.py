@@ -17,6 +17,7 @@ from gnomon.spark.decisions import (
     ProposedBatches,
     StagedBatch,
     UnreadableProposal,
+    first_decision,
 )
 
 places = st.builds(TopicPartition, st.sampled_from(["orders", "logs", "__gnomon_sink_w"]), st.integers(0, 2**31 - 1))
@@ -29,6 +30,7 @@ staging = st.dictionaries(st.integers(1, 9), numbers, max_size=3)
 proposals = st.builds(
     Proposal,
     numbers,
+    st.integers(-1, 2**63 - 1),
     st.text(max_size=5),
     numbers,
     st.booleans(),
@@ -42,9 +44,16 @@ proposals = st.builds(
 
 
 def proposed(
-    number: int, query: str, batch: int, *, takes_over: bool = False, staged_from: int = 0, staging_end: int = 0
+    number: int,
+    query: str,
+    batch: int,
+    *,
+    after: int = -1,
+    takes_over: bool = False,
+    staged_from: int = 0,
+    staging_end: int = 0,
 ) -> Proposal:
-    return Proposal(number, query, batch, takes_over, 9_000, {1: staged_from}, {1: staging_end}, {}, b"")
+    return Proposal(number, after, query, batch, takes_over, 9_000, {1: staged_from}, {1: staging_end}, {}, b"")
 
 
 @given(contents)
@@ -81,7 +90,7 @@ def changed(value: bytes, data: st.DataObject) -> bytes:
     return bytes(copy[: data.draw(st.just(len(copy)) | st.integers(0, len(copy)))])
 
 
-@pytest.mark.parametrize("value", [b"", b"\x00", msgpack.packb([2]), msgpack.packb({"a": 1}), msgpack.packb([1, 2, 3])])
+@pytest.mark.parametrize("value", [b"", b"\x00", msgpack.packb([3]), msgpack.packb({"a": 1}), msgpack.packb([1, 2, 3])])
 def test_another_record_is_no_proposal(value: bytes) -> None:
     for kind in (Proposal, ProposedBatches):
         with pytest.raises(UnreadableProposal):
@@ -99,17 +108,41 @@ small = st.builds(
 )
 
 
-@given(st.lists(small, max_size=30), st.integers(0, 40))
-def test_every_driver_finds_the_same_decisions_from_any_decision_on(log: list[Proposal], chosen: int) -> None:
-    """Invariants 1 and 4."""
+@st.composite
+def logs(draw: st.DrawFn) -> list[Proposal]:
+    """What several drivers propose: each has read the log up to some place, which may be long ago."""
+    log: list[Proposal] = []
+    states = [Decisions()]
+    for offset in range(draw(st.integers(0, 25))):
+        known = states[draw(st.integers(max(0, len(states) - 4), len(states) - 1))]
+        query, last = draw(st.sampled_from("ab")), known.last
+        batch = 0 if last is None else last.batch + draw(st.integers(0, 2))
+        if known.verdict(query, batch, takes_over=True) is BatchVerdict.ALREADY:
+            query, batch = "ab"[query == "a"], 30 + offset
+        proposal = proposed(known.next_number, query, batch, after=known.last_offset, takes_over=True)
+        log.append(proposal._replace(owners=known.owners_for(query)))
+        state = Decisions()
+        state.last, state.last_offset = states[-1].last, states[-1].last_offset
+        state.read(offset, log[-1])
+        states.append(state)
+    return log
+
+
+@settings(max_examples=500)
+@given(logs(), st.data())
+def test_every_driver_finds_the_same_decisions_from_any_place_on(log: list[Proposal], data: st.DataObject) -> None:
+    """Invariants 1 and 4: also from a place between two decisions."""
     whole = Decisions()
     decided = [offset for offset, proposal in enumerate(log) if whole.read(offset, proposal)]
     assert [log[offset].number for offset in decided[1:]] == [log[offset].number + 1 for offset in decided[:-1]]
-    for begin in decided[chosen : chosen + 1]:
-        later = Decisions()
-        found = [offset for offset in range(begin, len(log)) if later.read(offset, log[offset])]
-        assert found == [offset for offset in decided if offset >= begin]
-        assert (later.last, later.last_offset) == (whole.last, whole.last_offset)
+    if not decided:
+        return
+    start = data.draw(st.integers(0, decided[-1]))
+    left = [(offset, log[offset]) for offset in range(start, len(log))]
+    later = Decisions()
+    found = [offset for offset, proposal in left[first_decision(left) :] if later.read(offset, proposal)]
+    assert found == [offset for offset in decided if offset >= start]
+    assert (later.last, later.last_offset) == (whole.last, whole.last_offset)
 
 
 @settings(max_examples=500)
@@ -118,7 +151,7 @@ def test_a_batch_of_a_query_is_decided_once(log: list[Proposal]) -> None:
     """Invariants 2 and 5; drivers that have read all decisions propose, and late ones."""
     decisions, owner, batches = Decisions(), None, dict[str, int]()
     for offset, proposal in enumerate(log):
-        proposal = proposal._replace(owners=decisions.owners_for(proposal.query))
+        proposal = proposal._replace(owners=decisions.owners_for(proposal.query), after=decisions.last_offset)
         verdict = decisions.verdict(proposal.query, proposal.batch, takes_over=proposal.takes_over)
         assert (verdict is BatchVerdict.ALREADY) == (proposal.batch <= batches.get(proposal.query, -1))
         if not decisions.read(offset, proposal):
@@ -132,7 +165,8 @@ def test_the_latest_owners_are_remembered() -> None:
     decisions = Decisions()
     for number in range(1, OWNERS_MAX + 5):
         query = f"q{number}"
-        proposal = proposed(number, query, 7, takes_over=True)._replace(owners=decisions.owners_for(query))
+        proposal = proposed(number, query, 7, after=decisions.last_offset, takes_over=True)
+        proposal = proposal._replace(owners=decisions.owners_for(query))
         assert decisions.read(number, proposal)
     assert decisions.verdict("q10", 7, takes_over=True) is BatchVerdict.ALREADY
     assert decisions.verdict("q10", 8) is BatchVerdict.FENCED
@@ -142,10 +176,11 @@ def test_the_latest_owners_are_remembered() -> None:
 def test_the_first_proposal_of_a_number_wins() -> None:
     decisions = Decisions()
     assert decisions.read(0, proposed(1, "a", 0))
-    assert decisions.read(5, proposed(2, "a", 1))
-    assert not decisions.read(6, proposed(2, "a", 1))
-    assert not decisions.read(7, proposed(2, "a", 2))
-    assert not decisions.read(8, proposed(4, "a", 3))
+    assert decisions.read(5, proposed(2, "a", 1, after=0))
+    assert not decisions.read(6, proposed(2, "a", 1, after=0))
+    assert not decisions.read(7, proposed(2, "a", 2, after=0))
+    assert not decisions.read(8, proposed(4, "a", 3, after=5))
+    assert not decisions.read(9, proposed(3, "a", 2, after=4)), "it follows a proposal that is void"
     assert decisions.last_offset == 5
 
 
@@ -154,9 +189,9 @@ def test_a_proposal_of_batches_that_may_be_deleted_is_void() -> None:
     decisions = Decisions()
     assert decisions.read(0, proposed(1, "a", 0, staging_end=20))
     assert not decisions.keeps({1: 19})
-    assert not decisions.read(1, proposed(2, "b", 0, takes_over=True, staged_from=19))
+    assert not decisions.read(1, proposed(2, "b", 0, after=0, takes_over=True, staged_from=19))
     assert decisions.keeps({1: 20, 2: 0})
-    assert decisions.read(2, proposed(2, "b", 0, takes_over=True, staged_from=20))
+    assert decisions.read(2, proposed(2, "b", 0, after=0, takes_over=True, staged_from=20))
 
 
 def test_the_verdicts_of_a_driver() -> None:
@@ -176,7 +211,8 @@ def test_each_decision_has_its_own_epoch_of_its_producer() -> None:
     assert decisions.next_producer_id is None
     for number in range(1, 2 * EPOCHS + 2):
         producer_id = decisions.next_producer_id or producer_id + 1
-        proposal = Proposal(decisions.next_number, "a", number, False, producer_id, {}, {}, {}, b"")
+        place = decisions.next_number, decisions.last_offset
+        proposal = Proposal(*place, "a", number, False, producer_id, {}, {}, {}, b"")
         assert decisions.read(number, proposal)
         used.add((proposal.producer_id, proposal.producer_epoch))
     assert len(used) == 2 * EPOCHS + 1

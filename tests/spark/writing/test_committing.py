@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -12,7 +12,7 @@ from sink_client import STAGING_PARTITIONS, SinkClient, rows_of, with_sink
 from gnomon.client.kafka.admin import topic_configs
 from gnomon.spark.decisions import BatchVerdict
 from gnomon.spark.writing import committing, staging
-from gnomon.spark.writing.committing import OtherMessage, StagingLost, WriterFenced
+from gnomon.spark.writing.committing import OtherMessage, SinkDriver, StagingLost, WriterFenced
 from gnomon.spark.writing.delivery import deliver
 from gnomon.spark.writing.staging import StagedTask
 from gnomon.spark.writing.writer_topic import PROPOSALS, StagedDamaged, StagedRecord, WriterTopic
@@ -323,3 +323,57 @@ def test_batches_are_no_larger_than_their_topic_takes() -> None:
         assert await sink.values() == MANY * 20
 
     with_sink(work, {"message.max.bytes": "20000"})
+
+
+def test_a_log_that_begins_with_a_void_proposal_has_the_same_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may show such a start while it deletes records, or for ever if it dies meanwhile."""
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+    delete_before = WriterTopic.delete_before
+
+    async def kept(topic: WriterTopic, ends: Mapping[int, int]) -> None:
+        if PROPOSALS not in ends:
+            await delete_before(topic, ends)
+
+    async def work(sink: SinkClient) -> None:
+        monkeypatch.setattr(WriterTopic, "delete_before", kept)
+        await (await sink.driver()).commit("q", 0, [await sink.task(rows_of(["0"]))])
+        late = await sink.driver()
+        await late.is_new()
+        await (await sink.driver()).commit("q", 1, [await sink.task(rows_of(["1"]))])
+        early = await sink.task(rows_of(["2"]))
+        void = await sink.task(rows_of(["1"]))  # with it, the ends of the void proposal are behind `early`
+        assert await late._propose("q", 1, void.staged) is BatchVerdict.ALREADY
+        await (await sink.driver()).commit("q", 2, [early])
+        topic = await sink.topic()
+        assert await sink.bounds(topic.place(PROPOSALS)) == (0, 4)
+        await delete_before(topic, {PROPOSALS: 2})
+        assert await (await sink.driver()).commit("q", 2, [void]) is BatchVerdict.ALREADY
+        assert await (await sink.driver()).commit("q", 3, [await sink.task(rows_of(["3"]))]) is BatchVerdict.OK
+        assert await sink.values() == ["0", "1", "2", "3"]
+
+    with_sink(work)
+
+
+def test_a_driver_reads_up_to_an_end_that_was_asked_for_after_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between both questions another driver may decide, apply and delete."""
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+    bound = SinkDriver._bound
+
+    async def work(sink: SinkClient) -> None:
+        await (await sink.driver()).commit("q", 0, [await sink.task(rows_of(["0"]))])
+        await (await sink.driver()).commit("q", 1, [await sink.task(rows_of(["1"]))])
+        slow = await sink.driver()
+
+        async def meanwhile(driver: SinkDriver, end: int) -> int:
+            found = await bound(driver, end)
+            if driver is slow:
+                monkeypatch.setattr(SinkDriver, "_bound", bound)
+                await (await sink.driver()).commit("q", 2, [await sink.task(rows_of(["2"]))])
+            return found
+
+        monkeypatch.setattr(SinkDriver, "_bound", meanwhile)
+        assert not await slow.is_new()
+        assert slow.decisions.last is not None
+        assert slow.decisions.last.batch == 2
+
+    with_sink(work)
