@@ -61,7 +61,7 @@ class RecordDecoder:
             decoded = decoding.decode(batch.cast(READ_SCHEMA))
             if self.stops and decoded.dead.num_rows:
                 raise RecordsRefused(described(decoded.dead))
-            yield decoding.combined(decoded)
+            yield decoding.combined(decoded, dead=not self.stops)
 
 
 @dataclass(frozen=True, slots=True)
