@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help map run test check simulate planted attacks damage promises mutations chaos bench bench-fanout conformance test-spark versions package clean
+.PHONY: help map run test check simulate planted attacks damage promises mutations chaos chaos-spark bench bench-fanout conformance test-spark versions package clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -57,6 +57,10 @@ mutations: $(STAMP) ## changes the pure modules of bookie and partition one expr
 
 chaos: $(STAMP) ## a real cluster and real clients, its processes killed and stopped, disks filled, links cut (root): MINUTES=10 [SEED=n] [METADATA=etcd]
 	@MINUTES=$(or $(MINUTES),10) SEED=$(SEED) METADATA=$(METADATA) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos
+
+chaos-spark: $(STAMP) ## two stages of Spark on a real cluster; drivers, JVMs, workers, brokers and bookies killed (-9): RUNS=100 [SEED=n], about half a minute each (Java 17; installs pyspark)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lake]'
+	@RUNS=$(or $(RUNS),1) SEED=$(SEED) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos_spark --spark
 
 bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
 	@$(BIN)/python -m bench

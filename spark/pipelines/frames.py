@@ -94,8 +94,8 @@ class RowFrames:
 
     def _queried(self, records: DataFrame) -> DataFrame:
         """Combined rows: the result of the query, and dead records."""
-        schema = self._decoding.made().combined_schema
         stops = self._settings.errors.on_error == "stop"
+        schema = self._decoding.made().combined_schema(dead=not stops)
         combined = records.mapInArrow(RecordDecoder(self._decoding, stops), from_arrow_schema(schema))
         if self._settings.transform == AS_IS:
             return combined

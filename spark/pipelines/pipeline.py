@@ -52,7 +52,7 @@ from gnomon.spark.pipelines.settings.settings import (
     parse_settings,
 )
 from gnomon.spark.pipelines.status import PipelineStatus, options_of, status_of
-from gnomon.spark.pipelines.tasks.decoding import without_deleted
+from gnomon.spark.pipelines.tasks.decoding import RecordDecoding, without_deleted
 from gnomon.spark.pipelines.tasks.task_writer import decoding_of
 from gnomon.spark.process import cluster_of
 from gnomon.spark.tables.replacing_table import ReplacingTable
@@ -140,7 +140,7 @@ class Pipeline:
             settings = replace(settings, format=replace(settings.format, schema=inferred))
         decoding = decoding_of(settings).made()
         records = thread.call(first_records, connections, options, status.backlog, RECORDS)
-        checked, rows = list(checked_records(decoding, records)), self._rows(decoding.schema)
+        checked, rows = list(checked_records(decoding, records)), self._rows(decoding)
         problem = self._problem(status, table, rows, checked)
         ranges = [Range(*each[:2], max(each.position, each.start), each.end) for each in status.backlog if each.records]
         sizes = thread.call(planned_sizes, connections.brokers, options, ranges)
@@ -163,13 +163,15 @@ class Pipeline:
             return next((f"{each.place}: {each.reason}" for each in records if each.reason is not None), None)
         return None
 
-    def _rows(self, decoded: pa.Schema) -> pa.Schema:
+    def _rows(self, decoding: RecordDecoding) -> pa.Schema:
         """The columns of the table's rows; a query needs Spark."""
-        if self.settings.transform == AS_IS:
-            return without_deleted(decoded)
+        transform, upserts = self.settings.transform, self.settings.target.upserts
+        queried = decoding.queried_schema(dead=self.settings.errors.on_error != "stop")
+        if transform == AS_IS:
+            return without_deleted(queried if upserts else decoding.schema)
         from gnomon.spark.pipelines.frames import result_schema
 
-        return without_deleted(result_schema(self.session(), decoded, self.settings.transform))
+        return without_deleted(result_schema(self.session(), queried, transform))
 
     def reset(self, starting: Mapping[str, str]) -> None:
         """Has the next run read from other offsets on, in the place of the query that has written the table.

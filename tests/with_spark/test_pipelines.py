@@ -183,6 +183,29 @@ def test_a_query_that_spark_refuses_is_an_error_with_its_text(
         run(spark, pipeline(topic, Target("parquet", tmp_path), transform={"sql": "SELECT b FROM records"}))
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("upserts", [False, True])
+def test_required_columns_may_have_dead_letters_and_deletes(
+    spark: SparkSession, topic: NumberedTopic, tmp_path: Path, kind: str, upserts: bool
+) -> None:
+    target = Target(kind, tmp_path)
+    settings: dict[str, dict[str, Any]] = {
+        "format": {"schema": "a BIGINT NOT NULL, s STRING NOT NULL", "key": "text"},
+        "errors": {"on_error": "skip"},
+    }
+    if upserts:
+        settings["target"] = {"mode": "upsert"}
+    else:
+        settings["transform"] = {"sql": "SELECT a, s, _partition, _offset FROM records"}
+    values = [b'{"a": %d, "s": "t"}' % n for n in range(10)]
+    write(topic, [*values, NOT_JSON, b'{"a": 1}'])
+    made = pipeline(topic, target, **settings)
+    assert sum(each.errors for each in run(spark, made)) == 2
+    write(topic, [None])
+    run(spark, pipeline(topic, target, **settings))
+    assert target.rows("a, s") == [(n, "t") for n in range(int(upserts), 10)]
+
+
 def tripled(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("a * 3 AS triple")
 

@@ -5,6 +5,9 @@
    with `_deleted`: a null value deletes the row of its key.
 3. A dead record has the bytes and the place of its record, and the reason.
 4. `split` undoes `combined`.
+5. In `combined`, a row has no dead record, and a dead record has nulls as its row. A row that deletes has nulls in the
+   columns of its value. So no column is required where there may be such records: Spark reads no null of a column that
+   is, and ends the job.
 """
 
 from __future__ import annotations
@@ -108,22 +111,31 @@ class RecordDecoding:
         columns = found.columns.take(pa.array(places, pa.int64()))
         return DecodedRecords(self._rows(records.take(pa.array(kept, pa.int64())), columns), _dead(records, dead))
 
-    @property
-    def combined_schema(self) -> pa.Schema:
-        """The columns of `combined`."""
-        return self.schema.append(pa.field(DEAD_COLUMN, _DEAD))
+    def queried_schema(self, *, dead: bool) -> pa.Schema:
+        """The columns of the rows beside other records (invariant 5).
 
-    def combined(self, decoded: DecodedRecords) -> pa.RecordBatch:
-        """Rows and dead records as one batch: a row has no dead record, and a dead record has nulls as its row."""
-        rows, dead = decoded
+        Args:
+            dead: whether there may be dead records.
+        """
+        if not dead and not self._upserts:
+            return self.schema
+        return pa.schema([field.with_nullable(True) for field in self.schema])
+
+    def combined_schema(self, *, dead: bool) -> pa.Schema:
+        """The columns of `combined`; `dead` as for `queried_schema`."""
+        return self.queried_schema(dead=dead).append(pa.field(DEAD_COLUMN, _DEAD))
+
+    def combined(self, decoded: DecodedRecords, *, dead: bool) -> pa.RecordBatch:
+        """Rows and dead records as one batch; `dead` as for `queried_schema`."""
+        rows, letters = decoded
         return pa.RecordBatch.from_arrays(
             [
-                *(pa.concat_arrays([column, pa.nulls(len(dead), column.type)]) for column in rows.columns),
+                *(pa.concat_arrays([column, pa.nulls(len(letters), column.type)]) for column in rows.columns),
                 pa.concat_arrays(
-                    [pa.nulls(len(rows), _DEAD), pa.StructArray.from_arrays(dead.columns, fields=list(_DEAD))]
+                    [pa.nulls(len(rows), _DEAD), pa.StructArray.from_arrays(letters.columns, fields=list(_DEAD))]
                 ),
             ],
-            schema=self.combined_schema,
+            schema=self.combined_schema(dead=dead),
         )
 
     def _key_reasons(self, keys: pa.BinaryArray) -> dict[int, str]:

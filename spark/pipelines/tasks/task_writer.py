@@ -75,7 +75,7 @@ class RecordDecoder:
             decoded = decode(batch)
             if self.stops and decoded.dead.num_rows:
                 raise RecordsRefused(described(decoded.dead))
-            yield decoding.combined(decoded)
+            yield decoding.combined(decoded, dead=not self.stops)
 
 
 @dataclass(frozen=True, slots=True)

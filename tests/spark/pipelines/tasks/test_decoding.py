@@ -124,11 +124,22 @@ def test_a_dead_record_has_the_bytes_the_place_and_the_reason() -> None:  # 3
 def test_splitting_undoes_combining(made: list[tuple[bytes | None, bytes | None]], upserts: bool) -> None:  # 4
     using = decoding(TextDecoder(), "text", upserts=upserts, dated=True)
     found = using.decode(records(*made))
-    combined = using.combined(found)
-    assert combined.schema == using.combined_schema
+    combined = using.combined(found, dead=True)
+    assert combined.schema == using.combined_schema(dead=True)
     again = split(combined)
     assert again.rows.equals(found.rows)
     assert again.dead.equals(found.dead)
+
+
+@pytest.mark.parametrize(
+    ("upserts", "dead", "required"), [(False, False, True), (False, True, False), (True, False, False)]
+)
+def test_no_column_is_required_beside_dead_records_and_deletes(upserts: bool, dead: bool, required: bool) -> None:  # 5
+    numbers = JsonDecoder(pa.schema([pa.field("a", pa.int64(), nullable=False)]))
+    using = decoding(numbers, upserts=upserts)
+    combined = using.combined(using.decode(records((b"k", b'{"a": 1}'))), dead=dead)
+    assert combined.schema.field("a").nullable is not required
+    assert using.queried_schema(dead=dead).field("a").nullable is not required
 
 
 @pytest.mark.parametrize("name", ["_offset", "_key", "_dead"])
