@@ -1,8 +1,8 @@
 """One run: topics of its own, two stages, a storm of kills, and the judgement of what is left.
 
-A producer writes numbered rows to a source. The first stage copies the source to a target with SQL and gnomon's sink;
-the second one, a pipeline, keeps a Delta table in step with the target. After STORM_SECONDS the kills end, and all
-rows have to arrive in SETTLE_SECONDS.
+A producer writes numbered rows to a source, FIRST_ROWS at first. The first stage copies the source to a target with SQL
+and gnomon's sink; the second one, a pipeline, keeps a Delta table in step with the target. Once the table has rows, the
+kills begin and more rows follow, for STORM_SECONDS. Then all rows have to arrive.
 """
 
 from __future__ import annotations
@@ -27,13 +27,19 @@ from gnomon.testing.storms.processes.kafka_load import CLIENT
 
 PARTITIONS = 3
 ROWS_A_SECOND = 250
+FIRST_ROWS = 300
 STORM_SECONDS = 18.0
-SETTLE_SECONDS = 180.0
+STUCK_SECONDS = 180.0
+"""Rows that do not get on for so long without kills are a finding."""
 STOP_SECONDS = 90.0
 BEFORE_SECONDS = 3.0
 """A pause may have its cause so long before it begins."""
+TICK_SECONDS = 0.05
 LOOK_SECONDS = 0.5
 """The time between two questions whether all rows have arrived."""
+ALARMING = ("FENCED", "belongs to query", "AssertionError", "StagedDamaged", "DeliveryFailed", "at index is null")
+"""Texts in errors that no kill explains. Others are of connections, of killed processes, and of a driver beside another
+one, whose Python process was killed."""
 PIPELINE = """
 name = "{name}"
 checkpoint = "table.checkpoint"
@@ -59,6 +65,11 @@ sql = "SELECT n, copied_from, text, _partition, _offset FROM records"
 """
 
 
+def is_alarming(error: str) -> bool:
+    """Whether no kill explains the error of a stage."""
+    return any(text in error for text in ALARMING)
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """The settings of a run, drawn from its seed."""
@@ -75,7 +86,7 @@ class Variant:
     @classmethod
     def drawn(cls, seed: int) -> Variant:
         drawn = random.Random(f"{seed}/variant")
-        limits = (100, 300, 1000)
+        limits = (200, 500, 2000)
         return cls(
             copy_limit=drawn.choice(limits),
             table_limit=drawn.choice(limits),
@@ -125,7 +136,9 @@ class ChaosRun:
         self._name = f"run-{seed}"
         self._admin = AdminClient({**CLIENT, "bootstrap.servers": self._servers})
         self._reader = TopicReader(self._servers)
-        self._producer = RowProducer(self._servers, self._topic("source"), PARTITIONS, rows_a_second=ROWS_A_SECOND)
+        self._producer = RowProducer(
+            self._servers, self._topic("source"), PARTITIONS, first=FIRST_ROWS, rows_a_second=ROWS_A_SECOND
+        )
         self.stages = [SparkStage("copy", self._copying(), spares), SparkStage("table", self._tabling(), spares)]
         self.progress = Progress(folder / "table")
         self.storm = KillStorm(cluster, self.stages, seed)
@@ -188,30 +201,40 @@ class ChaosRun:
         self._create_topics()
         self._producer.start()
         try:
-            self._until(lambda: False, STORM_SECONDS, self.storm.tick)
+            if self._until(lambda: rows_in(self.progress.table) > 0, STUCK_SECONDS):
+                self._producer.go_on()
+                self._until(lambda: False, STORM_SECONDS, self.storm.tick)
+            else:
+                self._stuck("no row arrives in the table, so nothing was killed")
             self._producer.stop()
             self.storm.heal()
-            if not self._until(lambda: not self._producer.is_alive(), SETTLE_SECONDS):
-                self.findings.append("the producer does not end")
-            if self._producer.error:
-                self.findings.append(self._producer.error)
-            if not self._until(self._arrived, SETTLE_SECONDS):
-                self._stuck("not all rows arrive")
-            for stage in self.stages:
-                stage.stop()
-            if not self._until(self._ended, STOP_SECONDS):
-                self._stuck("the stages do not end")
+            self._settle()
             self._judge()
         finally:
             self._producer.stop()
             for stage in self.stages:
-                self.findings += stage.hangs
+                self.findings += stage.hangs + [error for error in stage.failures if is_alarming(error)]
                 stage.close()
         self.findings += self._cluster.ended
         self._cluster.ended.clear()
         if not self.findings:
             self._delete_topics()
         self._reader.close()
+
+    def _settle(self) -> None:
+        """Waits until all rows have arrived, and ends the stages."""
+        if not self._until(lambda: not self._producer.is_alive(), STUCK_SECONDS) or self._producer.error:
+            self.findings.append(f"the producer does not end: {self._producer.error}")
+        wanted, last = self._wanted(), ""
+        while (missing := self._missing(wanted)) and missing != last:
+            last = missing
+            self._until(lambda last=last: self._missing(wanted) != last, STUCK_SECONDS)  # type: ignore[misc]
+        if missing:
+            self._stuck(f"rows do not arrive: {missing}")
+        for stage in self.stages:
+            stage.stop()
+        if not self._until(self._ended, STOP_SECONDS):
+            self._stuck("the stages do not end")
 
     def _until(self, holds: Callable[[], bool], seconds: float, more: Callable[[], None] = lambda: None) -> bool:
         """Looks after all processes until something holds; returns whether it does in time."""
@@ -224,22 +247,22 @@ class ChaosRun:
             for tick in (self._cluster.tick, self._spares.tick, *(stage.tick for stage in self.stages), more):
                 tick()
             self.progress.look()
-            time.sleep(0.02)
+            time.sleep(TICK_SECONDS)
         return False
 
-    def _arrived(self) -> bool:
-        return self._missing() == ""
-
-    def _missing(self) -> str:
-        """The places that have fewer rows than they will have; nothing if there are none."""
+    def _wanted(self) -> dict[str, int]:
+        """The number of rows in each place at the end."""
         rows = self.rows
+        return {"target": sum(map(len, rows.target())), "table": len(rows.table()), "letters": len(rows.letters())}
+
+    def _missing(self, wanted: dict[str, int]) -> str:
+        """The places that have fewer rows than they will have; nothing if there are none."""
         try:
             target = sum(self._reader.end(self._topic("target"), partition) for partition in range(PARTITIONS))
             letters = self._letters()
         except KafkaException as error:
             return f"the brokers do not answer: {error}"
-        found = {"target": target, "table": rows_in(self._folder / "table"), "letters": letters}
-        wanted = {"target": sum(map(len, rows.target())), "table": len(rows.table()), "letters": len(rows.letters())}
+        found = {"target": target, "table": rows_in(self.progress.table), "letters": letters}
         return ", ".join(f"{name} {found[name]} of {wanted[name]}" for name in found if found[name] < wanted[name])
 
     def _letters(self) -> int:
@@ -251,9 +274,10 @@ class ChaosRun:
         return all(stage.orphans_ended() and stage.ended for stage in self.stages)
 
     def _stuck(self, what: str) -> None:
-        self.findings.append(f"{what}: {self._missing() or 'all rows are there'}; the stacks are in the drivers' logs")
+        self.findings.append(f"{what}; the stacks are in the drivers' logs")
         for stage in self.stages:
             stage.dump()
+            self.findings += [f"the last error of {stage.name}: {error}" for error in stage.failures[-1:]]
         time.sleep(2)  # for the stacks to be written
 
     # --- the judgement ---

@@ -47,7 +47,8 @@ class TopicReader:
         return found
 
     def _messages(self, topic: str, partition: int) -> list[Any]:
-        end, found, deadline = self.end(topic, partition), [], time.monotonic() + READ_SECONDS
+        found: list[Any] = []
+        end, deadline = self.end(topic, partition), time.monotonic() + READ_SECONDS
         self._client.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         while end and (not found or found[-1].offset() < end - 1):
             assert time.monotonic() < deadline, f"{topic}-{partition} cannot be read from {len(found)} to {end}"

@@ -5,6 +5,9 @@ Its lines are those of `DriverProcess`. A command has the name of the stage and 
 - `copy`: a streaming query reads a topic, transforms the rows with SQL, and writes them to a topic with gnomon's sink.
 - `table`: the pipeline of a file keeps a table in step with a topic.
 - null asks the stage that runs to end.
+
+Its argument is an archive of the JVM's classes, which halves the start of the drivers. Where the file does not exist,
+the program makes it and ends.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from pyspark.sql import SparkSession
@@ -26,10 +30,11 @@ import gnomon.spark
 from gnomon.spark.pipelines.run_failed import own_error
 from gnomon.spark.pipelines.session import opened
 
+JVM_OPTIONS = "spark.driver.extraJavaOptions"
 SPARK = {
     "spark.master": "local[2, 4]",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JVM_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """Two threads; a task may fail three times before its stage does."""
 WAIT_SECONDS = 0.2
@@ -126,24 +131,49 @@ class Driver:
 def lives(session: SparkSession) -> bool:
     """Whether the JVM answers."""
     try:
-        session.sparkContext._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]
+        session.sparkContext._jvm.java.lang.System.nanoTime()
     except Exception:
         return False
     return True
 
 
-def main() -> None:
+def session_with(option: str) -> SparkSession:
+    """A session whose JVM has this option."""
+    session = opened("chaos", {**SPARK, JVM_OPTIONS: f"{SPARK[JVM_OPTIONS]} {option}"})
+    session.sparkContext.setLogLevel("WARN")
+    session.range(2).count()  # loads classes that each first query needs
+    return session
+
+
+def make_archive(archive: Path) -> None:
+    """Archives the classes that a small stream needs, once the JVM has ended."""
+    written = archive.with_suffix(".new")
+    session = session_with(f"-XX:ArchiveClassesAtExit={written}")
+    schema = "timestamp timestamp, value long"
+    rows = session.readStream.format("rate").load().mapInArrow(lambda found: found, schema)
+    query = rows.writeStream.foreachBatch(lambda frame, number: frame.collect()).start()
+    while query.lastProgress is None:
+        query.awaitTermination(WAIT_SECONDS)
+    query.stop()
+    jvm: Any = session.sparkContext._gateway.proc
+    session.stop()
+    jvm.stdin.close()
+    jvm.wait()
+    written.rename(archive)
+
+
+def main(archive: Path) -> None:
     output = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # prints of Spark are for the log
+    os.dup2(2, 1)  # prints of the JVM are for the log
+    if not archive.exists():
+        make_archive(archive)
+        return
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     driver = Driver(output)
     threading.Thread(target=driver.listen, daemon=True).start()
-    session = opened("chaos", SPARK)
-    session.sparkContext.setLogLevel("WARN")
-    session.range(2).count()  # loads classes that each first query needs
-    driver.work(session)
+    driver.work(session_with(f"-XX:SharedArchiveFile={archive}"))
     os._exit(1)
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 from chaos_run import ChaosRun
-from toolchains import tool
+from toolchains import CACHE, tool
 
+from gnomon.testing.storms.drivers.driver_process import DriverProcess
 from gnomon.testing.storms.drivers.kill_storm import KINDS
 from gnomon.testing.storms.drivers.spare_drivers import SpareDrivers
 from gnomon.testing.storms.processes.cluster_processes import ClusterProcesses
@@ -30,7 +31,8 @@ BROKERS = 2
 BOOKIES = 3
 SPARES = 2
 START_SECONDS = 120.0
-FAILURE_LETTERS = 150
+ARCHIVE_SECONDS = 300.0
+FAILURE_LETTERS = 250
 SETTINGS = {
     "broker_service.lease_seconds": 2,
     "bookie_service.lease_seconds": 2,
@@ -88,8 +90,21 @@ class ChaosReport:
 
 
 def kind_of(failure: str) -> str:
-    """The first line of an error, without its numbers."""
-    return re.sub(r"\d+", "n", failure.partition("\n")[0])[:FAILURE_LETTERS]
+    """The first two lines of an error, without their numbers."""
+    return re.sub(r"\d+", "n", " ".join(failure.splitlines()[:2]))[:FAILURE_LETTERS]
+
+
+def archive_of_classes(folder: Path) -> Path:
+    """The archive of the drivers' classes, which is made unless it exists; `folder` receives a log."""
+    archive = CACHE.parent / "chaos-spark" / "classes.jsa"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    if not archive.exists():
+        making = DriverProcess((DRIVER, archive), folder / "archive.log")
+        try:
+            making.wait(ARCHIVE_SECONDS)
+        finally:
+            making.kill()
+    return archive
 
 
 def test_each_row_arrives_once_whatever_is_killed(tmp_path: Path) -> None:
@@ -100,12 +115,13 @@ def test_each_row_arrives_once_whatever_is_killed(tmp_path: Path) -> None:
     report, cluster_folder, drivers_folder = ChaosReport(), tmp_path / "cluster", tmp_path / "drivers"
     cluster_folder.mkdir()
     drivers_folder.mkdir()
-    spares = SpareDrivers(DRIVER, drivers_folder, SPARES)
+    program = (DRIVER, archive_of_classes(drivers_folder))
+    spares = SpareDrivers(program, drivers_folder, SPARES)
     try:
         with ClusterProcesses(
             cluster_folder, None, bookies=BOOKIES, brokers=BROKERS, disk_bytes=0, settings=SETTINGS
         ) as cluster:
-            wait_until(lambda: spares.tick() or spares.complete, "the first drivers start", START_SECONDS)
+            wait_until(spares.completed, "the first drivers start", START_SECONDS)
             for each in range(seed, seed + runs):
                 folder = tmp_path / f"run-{each}"
                 folder.mkdir()

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,11 +31,11 @@ class DriverProcess:
     """A driver, started at once; `look` has to be called often.
 
     Args:
-        program: its Python file.
+        program: its Python file, and the arguments of that.
         log: receives the output of Python, of the JVM and of Spark's workers.
     """
 
-    def __init__(self, program: Path, log: Path) -> None:
+    def __init__(self, program: Sequence[object], log: Path) -> None:
         self.log = log
         self.state = STARTING
         self.error = ""
@@ -43,7 +43,7 @@ class DriverProcess:
         paths = [str(Path(gnomon.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
         with open(log, "ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(program)],
+                [sys.executable, "-P", *map(str, program)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -71,6 +71,10 @@ class DriverProcess:
             print(json.dumps(command), file=self._process.stdin, flush=True)
         except BrokenPipeError:
             pass  # `look` reports the end
+
+    def wait(self, seconds: float) -> None:
+        """Returns once Python has ended; raises subprocess.TimeoutExpired if that takes longer."""
+        self._process.wait(seconds)
 
     def look(self) -> None:
         """Reads what the driver has written."""

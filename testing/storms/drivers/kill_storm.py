@@ -17,6 +17,8 @@ from gnomon.testing.storms.processes.cluster_processes import ClusterProcesses
 
 GAP_SECONDS: Final = (0.2, 4.0)
 """The time between two kills."""
+AGAIN_SECONDS: Final = 0.1
+"""The time until the next draw where the drawn process does not run."""
 AWAY_SECONDS: Final = ((0.0, 0.0), (0.2, 2.0), (3.0, 6.0))
 """Pauses before a restart, each range equally likely; leases of 2 s outlive the first two."""
 
@@ -46,17 +48,17 @@ class KillStorm:
         """The number of kills by kind."""
         self._cluster, self._stages = cluster, stages
         self._random = random.Random(f"{seed}/kills")
-        self._next_at = time.monotonic() + self._random.uniform(*GAP_SECONDS)
+        self._next_at = 0.0
 
     def tick(self) -> None:
         """Kills a process if one is due."""
         now = time.monotonic()
         if now < self._next_at:
             return
-        self._next_at = now + self._random.uniform(*GAP_SECONDS)
         (kind,) = self._random.choices(KINDS, [kind.weight for kind in KINDS])
         which, seconds = self._random.random(), self._random.uniform(*self._random.choice(AWAY_SECONDS))
         name = kind.kill(self, which, seconds)
+        self._next_at = now + (self._random.uniform(*GAP_SECONDS) if name else AGAIN_SECONDS)
         if name:
             self.kills.append((now, f"{kind.name} of {name}, {seconds:.1f} s"))
             self.counts[kind.name] += 1

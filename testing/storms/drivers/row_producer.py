@@ -16,17 +16,23 @@ MESSAGE_SECONDS: Final = 120
 
 
 class RowProducer(threading.Thread):
-    """Produces rows until `stop`; the thread ends once all rows are acknowledged, or with `error`."""
+    """Produces some rows, and more from `go_on` to `stop`.
 
-    def __init__(self, servers: str, topic: str, partitions: int, *, rows_a_second: int) -> None:
+    The thread ends after `stop`, once all rows are acknowledged, or with `error`.
+
+    Args:
+        first: the number of rows that it produces before `go_on`.
+    """
+
+    def __init__(self, servers: str, topic: str, partitions: int, *, first: int, rows_a_second: int) -> None:
         super().__init__(name="rows", daemon=True)
         self.sent = 0
         """The number of rows that were sent."""
         self.error = ""
         """The reason why rows are not acknowledged."""
         self._topic, self._partitions = topic, partitions
-        self._step_seconds = BATCH_ROWS / rows_a_second
-        self._stopping = threading.Event()
+        self._first, self._step_seconds = first, BATCH_ROWS / rows_a_second
+        self._going_on, self._stopping = threading.Event(), threading.Event()
         self._client = Producer(
             {
                 **CLIENT,
@@ -38,6 +44,10 @@ class RowProducer(threading.Thread):
             }
         )
 
+    def go_on(self) -> None:
+        """Sends further rows."""
+        self._going_on.set()
+
     def stop(self) -> None:
         """Sends no further rows."""
         self._stopping.set()
@@ -46,17 +56,21 @@ class RowProducer(threading.Thread):
         """See `threading.Thread`."""
         due = time.monotonic()
         while not self._stopping.is_set() and not self.error:
-            for _ in range(BATCH_ROWS):
-                key, value = record_of(self.sent)
-                place = self.sent % self._partitions
-                self._client.produce(self._topic, value, key, place, on_delivery=self._delivered)
-                self.sent += 1
+            if self.sent < self._first or self._going_on.is_set():
+                self._send()
             due = max(due + self._step_seconds, time.monotonic())
             while (left := due - time.monotonic()) > 0:
                 self._client.poll(left)
         self._client.flush(MESSAGE_SECONDS)
         if len(self._client):
             self.error = f"{len(self._client)} rows are not acknowledged"
+
+    def _send(self) -> None:
+        for _ in range(BATCH_ROWS):
+            key, value = record_of(self.sent)
+            place = self.sent % self._partitions
+            self._client.produce(self._topic, value, key, place, on_delivery=self._delivered)
+            self.sent += 1
 
     def _delivered(self, error: Any, _: object) -> None:
         if error is not None:

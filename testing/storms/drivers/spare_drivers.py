@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gnomon.testing.storms.drivers.driver_process import ENDED, IDLE, STARTING, DriverProcess
@@ -11,12 +12,12 @@ class SpareDrivers:
     """Keeps some drivers idle; `tick` has to be called often.
 
     Args:
-        program: that of the drivers.
+        program: as for `DriverProcess`.
         folder: receives their logs.
         spares: the number of drivers to keep idle.
     """
 
-    def __init__(self, program: Path, folder: Path, spares: int) -> None:
+    def __init__(self, program: Sequence[object], folder: Path, spares: int) -> None:
         self.started = 0
         """The number of drivers so far."""
         self.ended: list[str] = []
@@ -35,9 +36,9 @@ class SpareDrivers:
             self.started += 1
             self._drivers.append(DriverProcess(self._program, self._folder / f"driver-{self.started}.log"))
 
-    @property
-    def complete(self) -> bool:
-        """Whether as many drivers as asked for are idle."""
+    def completed(self) -> bool:
+        """Does as `tick`, and returns whether enough drivers are idle."""
+        self.tick()
         return sum(driver.state == IDLE for driver in self._drivers) >= self._spares
 
     def take(self) -> DriverProcess | None:
