@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help map run test check simulate planted attacks damage promises mutations chaos chaos-spark bench bench-fanout conformance test-spark versions package clean
+.PHONY: help map run test check simulate planted attacks damage promises mutations chaos chaos-spark bench bench-fanout bench-spark conformance test-spark versions package clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -67,6 +67,10 @@ bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Ka
 
 bench-fanout: $(STAMP) ## many readers of a source and its shadows, about an hour: ONLY="storage subscriptions consumers delay produce" ROUNDS=3 INTO=docs
 	@$(BIN)/python -m bench.fanout $(addprefix --only ,$(ONLY)) --rounds $(or $(ROUNDS),3) --into $(or $(INTO),bench/results) $(ARGS)
+
+bench-spark: $(STAMP) ## Spark with gnomon's format and with its own connector (Java 17, Maven): ONLY="read-cluster sink" ROUNDS=5 ROWS=1000000 INTO=docs
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lake]'
+	@$(BIN)/python -m bench.spark $(addprefix --only ,$(ONLY)) --rounds $(or $(ROUNDS),5) --rows $(or $(ROWS),1000000) --into $(or $(INTO),bench/results) $(ARGS)
 
 conformance: $(STAMP) ## other people's clients against a broker, a cluster, and shadows in one: Java, kcat, franz-go, kafkajs, where present
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients

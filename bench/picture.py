@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.generator import GeneratorUnavailable
 from bench.report import Report, number
 from bench.scenario import Column, Scenario
-from bench.summary import Failed
+from bench.summary import Failed, Spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {"gnomon": "#d97706", "cluster": "#059669", "floor": "#a3a3a3", "kafka": "#2563eb", "kafka-synced": "#1e3a8a"}
 PANELS_PER_ROW = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One system in a panel; without a spread it has the word for its absence."""
+
+    name: str
+    colour: str
+    spread: Spread | None
+    absence: str
 
 
 def draw(report: Report, path: Path) -> None:
@@ -40,21 +52,29 @@ def draw(report: Report, path: Path) -> None:
 
 
 def _panel(axis: Axes, report: Report, scenario: Scenario, column: Column) -> None:
-    systems = [name for name in report.systems if name in scenario.systems]
-    for position, system in enumerate(systems):
+    bars = []
+    for system in (name for name in report.systems if name in scenario.systems):
         spread = report.summary.spread(scenario.name, system, column.figure)
-        if spread is None:
-            word = "failed" if isinstance(report.summary.trouble(scenario.name, system), Failed) else "skipped"
-            axis.text(0, position, f" {word}", va="center", fontsize=8, color="#b91c1c")
+        word = "failed" if isinstance(report.summary.trouble(scenario.name, system), Failed) else "skipped"
+        bars.append(Bar(system, COLOURS[system], spread, word))
+    better = "more" if column.more else "less"
+    paint(axis, bars, f"{scenario.title}: {column.label}\n{column.unit}, {better} is better")
+
+
+def paint(axis: Axes, bars: Sequence[Bar], title: str) -> None:
+    """Paints the bars of a panel."""
+    for position, bar in enumerate(bars):
+        if bar.spread is None:
+            axis.text(0, position, f" {bar.absence}", va="center", fontsize=8, color="#b91c1c")
             continue
-        axis.barh(position, spread.median, color=COLOURS[system])
+        spread = bar.spread
+        axis.barh(position, spread.median, color=bar.colour)
         axis.plot([spread.minimum, spread.maximum], [position, position], color="black", linewidth=1)
         axis.text(max(spread.maximum, spread.median), position, f" {number(spread.median)}", va="center", fontsize=8)
-    axis.set_yticks(range(len(systems)), systems, fontsize=8)
+    axis.set_yticks(range(len(bars)), [bar.name for bar in bars], fontsize=8)
     axis.invert_yaxis()
     axis.margins(x=0.22)
     axis.set_xlim(left=0)
     axis.tick_params(axis="x", labelsize=7)
     axis.spines[["top", "right"]].set_visible(False)
-    better = "more" if column.more else "less"
-    axis.set_title(f"{scenario.title}: {column.label}\n{column.unit}, {better} is better", fontsize=8.5)
+    axis.set_title(title, fontsize=8.5)

@@ -125,6 +125,18 @@ class Floor(Program):
         return [sys.executable, str(SOURCES / "floor.py"), str(installation.port), str(installation.data_dir)]
 
 
+def fetch_jars(pom: Path, into: Path, what: str) -> None:
+    """Copies the jars of a Maven project to a folder. Raises GeneratorUnavailable if they cannot be fetched."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise GeneratorUnavailable(f"no mvn on the path: the jars of {what} come through Maven")
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={into}"]
+    done = subprocess.run([maven, "-q", "-B", "-f", str(pom), *goal], capture_output=True, text=True)
+    if done.returncode:
+        shutil.rmtree(into, ignore_errors=True)
+        raise GeneratorUnavailable(f"Maven could not fetch {what}: {done.stdout.strip()[-300:]}")
+
+
 @dataclass(frozen=True)
 class Kafka(Program):
     """Apache Kafka from Maven as one KRaft node with the JVM options of its own start script."""
@@ -170,17 +182,8 @@ class Kafka(Program):
         return ["-cp", f"{self._jars}/*", f"-Dlog4j2.configurationFile={logging}"]
 
     def _fetch_jars(self) -> None:
-        if list(self._jars.glob("kafka_2.13-*.jar")):
-            return
-        maven = shutil.which("mvn")
-        if maven is None:
-            raise GeneratorUnavailable("no mvn on the path: Apache Kafka's jars come through Maven")
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={self._jars}"]
-        pom = str(SOURCES / "kafka_pom.xml")
-        done = subprocess.run([maven, "-q", "-B", "-f", pom, *goal], capture_output=True, text=True)
-        if done.returncode:
-            shutil.rmtree(self._jars, ignore_errors=True)
-            raise GeneratorUnavailable(f"Maven could not fetch Apache Kafka: {done.stdout.strip()[-300:]}")
+        if not list(self._jars.glob("kafka_2.13-*.jar")):
+            fetch_jars(SOURCES / "kafka_pom.xml", self._jars, "Apache Kafka")
 
     def _configure(self, installation: Installation) -> None:
         port, controller, data = installation.port, free_port(), installation.data_dir

@@ -11,8 +11,8 @@ from pathlib import Path
 import lmdb
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.child import Child
 from bench.cluster import ClusterServer
-from bench.fanout.child import Child
 from bench.generator import GeneratorFailed
 from bench.process import MeasuredProcess
 from bench.workspace import Workspace
@@ -100,7 +100,7 @@ class Fleet:
 
     def child(self, program: str, task: Mapping[str, object]) -> Child:
         """Starts a load program."""
-        return Child(program, task, self.directory / f"{program}.log")
+        return Child(f"fanout.{program}", task, self.directory / f"{program}.log")
 
     def pacer(self, place: TopicLeader, **task: object) -> Child:
         """Starts to produce to the leader of a place, or to the topic `beside` it, after its first answer."""

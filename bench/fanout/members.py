@@ -19,7 +19,7 @@ from array import array
 from itertools import count
 from struct import pack, unpack_from
 
-from bench.fanout.child import heard, say
+from bench.child import heard, say
 from bench.fanout.stamp import quantile, sent_at
 
 FETCH, LIST_OFFSETS, COMMIT, FIND, JOIN, HEARTBEAT, SYNC = 1, 2, 8, 10, 11, 12, 14

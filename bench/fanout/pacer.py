@@ -15,7 +15,7 @@ import time
 from collections import deque
 from struct import unpack_from
 
-from bench.fanout.child import heard, say
+from bench.child import heard, say
 from bench.fanout.stamp import StampedFrame
 
 LAST_ANSWER_SECONDS = 20.0

@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 import gnomon
-from bench.fanout.child import heard, say
+from bench.child import heard, say
 from bench.fanout.stamp import quantile, sent_at
 from gnomon.client.consumer import Consumer
 from gnomon.client.delivered_batch import DeliveredBatch

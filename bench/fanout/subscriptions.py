@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.fanout.child import Child
+from bench.child import Child
 from bench.fanout.fleet import Fleet, TopicLeader, anonymous_bytes, cpu_seconds, fleet
 from bench.fanout.scale import FanoutScale
 from bench.generator import GeneratorFailed

@@ -14,7 +14,7 @@ import time
 
 import trio
 
-from bench.fanout.child import say
+from bench.child import say
 from bench.fanout.stamp import quantile, sent_at
 from gnomon.client.errors import ERRORS
 from gnomon.client.protocol import SERVICE

@@ -22,18 +22,27 @@ LOG_TAIL_LINES = 3
 
 
 class Child:
-    """One program of this package."""
+    """One program of this package.
+
+    Args:
+        program: its module in `bench`, such as `fanout.pacer`.
+    """
 
     def __init__(self, program: str, task: Mapping[str, object], log: Path) -> None:
         self._name = program
         self._log = log
-        command = [sys.executable, "-m", f"bench.fanout.{program}", json.dumps(task)]
+        command = [sys.executable, "-m", f"bench.{program}", json.dumps(task)]
         pipe = subprocess.PIPE
         with log.open("ab") as sink:
             self._child = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, stderr=sink, bufsize=0, start_new_session=True, cwd=SOURCES.parent
             )
         self._read = b""
+
+    @property
+    def pid(self) -> int:
+        """The id of its process, and of the session of all processes that it starts."""
+        return self._child.pid
 
     def answer(self, timeout_seconds: float) -> dict[str, Any]:
         """The next line of its output.
