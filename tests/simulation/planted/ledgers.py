@@ -122,7 +122,12 @@ def tail_not_copied(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RecoveryDriver, "write_tail", nothing)
 
 
-@planted("entries read ahead count beyond their fragment", breaks="bookie.recovery, bookie.record 2", scenario=NARROW)
+@planted(
+    "entries read ahead count beyond their fragment",
+    breaks="bookie.recovery, bookie.record 2",
+    found_by="tests/bookie/test_claim.py::"
+    "test_a_copy_of_an_older_session_that_was_read_ahead_is_an_orphan_in_a_later_fragment",
+)
 def read_ahead_beyond(patch: pytest.MonkeyPatch) -> None:
     entry = ReadAhead.entry
 
