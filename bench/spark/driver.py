@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import warnings
 from typing import Any
@@ -23,7 +24,7 @@ CONFIGURATION = {
     "spark.sql.streaming.numRecentProgressUpdates": "10000",
     "spark.driver.memory": "2g",
 }
-ERROR_CHARACTERS = 500
+ERROR_CHARACTERS = 300
 
 
 def main() -> None:
@@ -45,8 +46,17 @@ def main() -> None:
         try:
             answer = getattr(jobs, question.pop("job"))(session, **question)
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {str(error)[:ERROR_CHARACTERS]}"}
+            print(error, file=sys.stderr)
+            answer = {"error": shortened(f"{type(error).__name__}: {error}")}
         say(answer)
+
+
+def shortened(text: str) -> str:
+    """The beginning of an error, and the error of a Python worker in it: between them is a trace of calls."""
+    if len(text) <= ERROR_CHARACTERS:
+        return text
+    causes = [line for line in text.splitlines() if re.match(r"(\w+\.)+\w+: |\w+(Error|Exception): ", line)]
+    return " … ".join([text[:ERROR_CHARACTERS], *(cause[:ERROR_CHARACTERS] for cause in causes[-1:])])
 
 
 if __name__ == "__main__":

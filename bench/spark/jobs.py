@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 
 import gnomon.spark
 from bench.spark.timed_sink import TimedDataSource
@@ -19,6 +21,8 @@ START_BATCHES = 2
 """Batches at the start of a query that do not count: they make its workers."""
 SPIN_ROWS = 20_000_000
 WAIT_SECONDS = 600
+START_SECONDS = 120
+LOOK_SECONDS = 0.2
 VALUE = "substring(concat(md5(string(id)), md5(string(id + 1)), md5(string(id + 2)), md5(string(id + 3))), 1, 100)"
 """Values of 100 bytes, which codecs make half as large."""
 
@@ -106,8 +110,9 @@ def stream(
     try:
         rows = session.readStream.format(source).options(**read_options).load().selectExpr("key", "value")
         query = rows.writeStream.format(sink).options(**write_options).start()
+        _await_batches(query)
         query.awaitTermination(seconds)
-        progress = [each for each in query.recentProgress if each.numInputRows][START_BATCHES:]
+        progress = _batches(query)
         query.stop()
     finally:
         for name in configuration:
@@ -121,6 +126,18 @@ def stream(
         "longest_ms": max(batches),
         "batch_rows": statistics.median(each.numInputRows for each in progress),
     }
+
+
+def _batches(query: StreamingQuery) -> Sequence[StreamingQueryProgress]:
+    """The finished batches with rows, without the first ones."""
+    return [each for each in query.recentProgress if each.numInputRows][START_BATCHES:]
+
+
+def _await_batches(query: StreamingQuery) -> None:
+    """Waits for the first batch that counts, or for the end of the query."""
+    deadline = time.monotonic() + START_SECONDS
+    while not _batches(query) and time.monotonic() < deadline and not query.awaitTermination(LOOK_SECONDS):
+        pass
 
 
 def pipeline(session: SparkSession, settings: Mapping[str, Any], folder: str) -> Answer:

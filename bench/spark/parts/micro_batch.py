@@ -36,26 +36,40 @@ def micro_batch(run: PartRun) -> None:
         with ExitStack() as parts:
             jars = connector_jars(run.workspace.cache)
             server = parts.enter_context(opened(run.workspace))
-            source = SparkTopic.create(server, "feed")
-            parts.enter_context(source.fed(run.folder, ROWS_PER_SECOND))
             session = parts.enter_context(spark_session(run.folder, jars))
-            copied = partial(_copied, run, session, source)
+            copied = partial(_copied, run, session, server)
             run.measure([Trial(case, system, partial(copied, system)) for system in (SYSTEM, PLAIN_FILES, CONNECTOR)])
 
 
-def _copied(run: PartRun, session: SparkSessionProcess, source: SparkTopic, system: str) -> Figures:
-    place = {"kafka.bootstrap.servers": source.server.bootstrap}
-    target, folder = SparkTopic.create(source.server, "copy"), run.folder / f"stream-{next(_numbers)}"
+def _copied(run: PartRun, session: SparkSessionProcess, server: SparkServer, system: str) -> Figures:
+    source, target = SparkTopic.create(server, "feed"), SparkTopic.create(server, "copy")
+    folder = run.folder / f"stream-{next(_numbers)}"
     folder.mkdir()
+    with source.fed(folder, ROWS_PER_SECOND):
+        figures = _streamed(session, source, target, folder, system, run.scale.seconds)
+    source.delete()
+    target.delete()
+    return figures
+
+
+def _streamed(
+    session: SparkSessionProcess, source: SparkTopic, target: SparkTopic, folder: Path, system: str, seconds: float
+) -> Figures:
+    place = {"kafka.bootstrap.servers": source.server.bootstrap}
     commits, is_gnomon = folder / "commits", system != CONNECTOR
     written = {**place, "topic": target.name, "checkpointLocation": str(folder / "checkpoint")}
     answer = session.ask(
         "stream",
         source="gnomon" if is_gnomon else "kafka",
         sink=TIMED_SINK if is_gnomon else "kafka",
-        read_options={**place, "subscribe": source.name, **({} if is_gnomon else BEST_OPTIONS)},
+        read_options={
+            **place,
+            "subscribe": source.name,
+            "startingOffsets": "earliest",
+            **({} if is_gnomon else BEST_OPTIONS),
+        },
         write_options={**written, **({"commits": str(commits), "writer": target.name} if is_gnomon else {})},
-        seconds=run.scale.seconds,
+        seconds=seconds,
         configuration=FILES if system == PLAIN_FILES else {},
     )
     return {**answer, **dict(_commits(commits))}
