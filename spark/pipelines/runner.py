@@ -17,7 +17,7 @@ from gnomon.spark.pipelines.checkpoint import Checkpoint
 from gnomon.spark.pipelines.frames import RowFrames
 from gnomon.spark.pipelines.progress import BatchProgress, CommittedBatch, ProgressMeter
 from gnomon.spark.pipelines.run_failed import own_error
-from gnomon.spark.pipelines.session import SPARK_ERRORS
+from gnomon.spark.pipelines.session import SPARK_ERRORS, jvm_watched
 from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.pipelines.settings.settings import PipelineSettings
 from gnomon.spark.pipelines.status import options_of
@@ -65,15 +65,16 @@ class Runner:
         Raises:
             RecordsRefused, PipelineFenced, BadTable: as `BatchCommit.commit`.
             BadPipeline: the query or its result cannot be used.
-            RunFailed: the topics cannot be read.
+            RunFailed: the topics cannot be read, or the JVM has ended.
             PySparkException, Py4JJavaError: any other error of Spark.
         """
         self._commit.recover()
         try:
-            query = self._started()
-            while not query.awaitTermination(_WAIT_SECONDS):
-                if self._stopping and not query.status["isTriggerActive"]:
-                    query.stop()
+            with jvm_watched(self._session):
+                query = self._started()
+                while not query.awaitTermination(_WAIT_SECONDS):
+                    if self._stopping and not query.status["isTriggerActive"]:
+                        query.stop()
         except SPARK_ERRORS as error:
             self._failure = self._failure or own_error(error) or error
         if self._failure is not None and not isinstance(self._failure, _StopAsked):

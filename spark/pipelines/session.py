@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from gnomon.spark.pipelines.run_failed import RunFailed
 from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.source import GnomonDataSource
 
@@ -25,6 +28,8 @@ _DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 """Spark's settings unless the pipeline's file has them."""
+_END_SECONDS: Final = 5.0
+"""A JVM whose connections are gone ends within this time."""
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """They print errors that are raised, too."""
 
@@ -54,3 +59,31 @@ def opened(name: str, given: Mapping[str, str]) -> SparkSession:
     session.sparkContext.setLogLevel("FATAL")  # the errors of batches are raised
     session.dataSource.register(GnomonDataSource)
     return session
+
+
+@contextmanager
+def jvm_watched(session: SparkSession) -> Iterator[None]:
+    """Names the end of the session's JVM, which PySpark reports as lost connections.
+
+    Raises:
+        RunFailed: the JVM has ended.
+    """
+    try:
+        yield
+    except (Py4JError, ConnectionError) as error:
+        status = None if isinstance(error, Py4JJavaError) else _exit_status(session)
+        if status is None:
+            raise
+        raise RunFailed(
+            f"Spark's JVM has ended with status {status}. -9 is SIGKILL, which the kernel sends where memory is short"
+            " (spark.driver.memory). The next run continues with the batch"
+        ) from error
+
+
+def _exit_status(session: SparkSession) -> int | None:
+    """The exit status of the JVM; None if it runs, or was not started by this process."""
+    process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    try:
+        return None if process is None else process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None

@@ -96,7 +96,7 @@ def kind_of(failure: str) -> str:
 
 def archive_of_classes(folder: Path) -> Path:
     """The archive of the drivers' classes, which is made unless it exists; `folder` receives a log."""
-    archive = CACHE.parent / "chaos-spark" / "classes.jsa"
+    archive: Path = CACHE.parent / "chaos-spark" / "classes.jsa"
     archive.parent.mkdir(parents=True, exist_ok=True)
     if not archive.exists():
         making = DriverProcess((DRIVER, archive), folder / "archive.log")

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import duckdb
+import psutil
 import pytest
 from cluster_broker import ClusterBroker
 from copying import WAIT_SECONDS
@@ -99,6 +100,19 @@ def test_a_driver_that_is_asked_to_stop_ends_after_its_batch(topic: NumberedTopi
     assert f'gnomon_pipeline_rows_total{{pipeline="copy"}} {100.0 * len(reports)}' in metrics.read_text()
     assert f'gnomon_pipeline_lag_records{{pipeline="copy"}} {float(reports[-1]["lag"])}' in metrics.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
+    pipeline.run()
+    pipeline.check()
+
+
+def test_a_driver_whose_jvm_is_killed_says_so(topic: NumberedTopic, tmp_path: Path) -> None:
+    topic.produce(3_000)
+    pipeline = PipelineFolder(tmp_path, topic, "delta")
+    with pipeline.driver() as driver:
+        pipeline.wait_for_batches(2)
+        (jvm,) = (child for child in psutil.Process(driver.pid).children() if child.name() == "java")
+        jvm.kill()
+        _, errors = driver.communicate(timeout=60)
+    assert (driver.returncode, "\nError: Spark's JVM has ended with status -9" in errors) == (1, True), errors
     pipeline.run()
     pipeline.check()
 

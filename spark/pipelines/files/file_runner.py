@@ -29,7 +29,7 @@ from gnomon.spark.pipelines.files.part_writer import PART_DDL, PartResult, PartW
 from gnomon.spark.pipelines.files.read_failure import read_failure
 from gnomon.spark.pipelines.progress import BatchProgress, CommittedBatch, ProgressMeter
 from gnomon.spark.pipelines.run_failed import RunFailed
-from gnomon.spark.pipelines.session import SPARK_ERRORS
+from gnomon.spark.pipelines.session import SPARK_ERRORS, jvm_watched
 from gnomon.spark.pipelines.settings.file_settings import FilePipelineSettings
 from gnomon.spark.process import cluster_of
 from gnomon.spark.sink import commit
@@ -76,7 +76,8 @@ class FileRunner:
         """Runs until the trigger says so, the run is stopped, or a batch fails.
 
         Raises:
-            RunFailed: a file has changed or cannot be read, a row does not fit, or the topic takes none.
+            RunFailed: a file has changed or cannot be read, a row does not fit, the topic takes none; or the JVM has
+                ended.
             PipelineFenced: another driver or query writes under the name of this pipeline.
             BadPipeline: an expression cannot be used, or the folder of the files does not exist.
             RequestRefused, Unreachable: as `KafkaBrokers.retried`.
@@ -121,7 +122,7 @@ class FileRunner:
     def _write(self, number: int, files: Sequence[SourceFile], *, is_recorded: bool) -> CommittedBatch:
         self._check(number, files, is_recorded=is_recorded)
         paths = [Path(os.path.normpath(self._folder / each.name)) for each in files]  # as Spark names them
-        with _in_words():
+        with _in_words(), jvm_watched(self._session):
             rows = sink_rows(self._session, self._settings.format, self._settings.target, paths)
             writer = PartWriter(self._options, self._settings.name, self._query)
             found = [decode_part(bytes(row[0])) for row in rows.mapInArrow(writer, PART_DDL).collect()]
