@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.goal import Goal, GoalStatus, Verdict, judge
+from bench.report import number
 from bench.spark.parts import beside, codec, lake, micro_batch, reads
 from bench.spark.parts import sink as sinks
 from bench.spark.record import SparkRecord, scenario
 from bench.spark.server import CLUSTER, STANDALONE
 
+FIGURES = {
+    "rate": "rows a second",
+    "brokers_us": "CPU of the brokers",
+    "p50_ms": "batch, p50",
+    "commit_ms": "commit, p50",
+    "p99_ms": "produce, p99",
+}
 WORDS = {GoalStatus.REACHED: "met", GoalStatus.MISSED: "missed", GoalStatus.UNKNOWN: "not measured"}
 
 
@@ -50,9 +58,9 @@ def verdicts(record: SparkRecord) -> list[Verdict]:
 
 def bound_text(goal: Goal) -> str:
     """The bound, with its unit or as a multiple of the peer."""
-    return f"{goal.comparison} {goal.bound:,g}{'×' if goal.peer else ' ' + goal.unit}"
+    return f"{goal.comparison} {number(goal.bound)}{'×' if goal.peer else ' ' + goal.unit}"
 
 
 def subject(goal: Goal) -> str:
     """The figure and the systems that a goal compares."""
-    return f"{goal.figure} of {goal.system}" + (f" ÷ {goal.peer}" if goal.peer else "")
+    return f"{FIGURES[goal.figure]} of {goal.system}" + (f" ÷ {goal.peer}" if goal.peer else "")

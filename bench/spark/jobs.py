@@ -21,7 +21,7 @@ START_BATCHES = 2
 """Batches at the start of a query that do not count: they make its workers."""
 SPIN_ROWS = 20_000_000
 WAIT_SECONDS = 600
-START_SECONDS = 120
+START_SECONDS = 300
 LOOK_SECONDS = 0.2
 VALUE = "substring(concat(md5(string(id)), md5(string(id + 1)), md5(string(id + 2)), md5(string(id + 3))), 1, 100)"
 """Values of 100 bytes, which codecs make half as large."""

@@ -11,7 +11,7 @@ from bench.spark.part import PARTS, SparkPart
 from bench.spark.record import SparkRecord, scenario
 from bench.summary import Failed, Summary
 
-OWN_COLOURS, PEER_COLOURS = ("#d97706", "#059669"), ("#1e3a8a", "#2563eb", "#7c3aed")
+OWN_COLOURS, PEER_COLOURS = ("#d97706", "#059669"), ("#1e3a8a", "#2563eb", "#6d28d9", "#a78bfa")
 PANEL_INCHES = (5.4, 0.36)
 """The width of a panel, and the height that each bar adds."""
 
@@ -30,14 +30,14 @@ def draw(record: SparkRecord, folder: Path) -> None:
         if not record.has(part.name):
             continue
         cases, columns = list(record.cases(part.name)), [column for column in part.columns if column.drawn]
-        height = sum(1.0 + PANEL_INCHES[1] * len(systems) for _, systems in cases)
+        height = sum(1.2 + PANEL_INCHES[1] * len(systems) for _, systems in cases)
         size = (PANEL_INCHES[0] * len(columns), height)
         figure, axes = pyplot.subplots(len(cases), len(columns), figsize=size, squeeze=False)
         for row, (case, systems) in zip(axes, cases, strict=True):
             for axis, column in zip(row, columns, strict=True):
                 better = "more" if column.more else "less"
                 bars = _bars(summary, part, case, systems, column.figure)
-                paint(axis, bars, f"{case}: {column.heading}, {better} is better")
+                paint(axis, bars, f"{case}\n{column.heading}, {better} is better")
         figure.tight_layout()
         figure.savefig(folder / picture_file(part), dpi=90, metadata={"Software": None})
         pyplot.close(figure)
