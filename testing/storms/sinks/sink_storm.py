@@ -29,6 +29,7 @@ from gnomon.spark.writing.committing import SinkDriver, StagingLost
 from gnomon.spark.writing.delivery import DeliveryFailed
 from gnomon.spark.writing.row_encoder import RowEncoder
 from gnomon.spark.writing.staging import StagedTask, TaskStaging
+from gnomon.spark.writing.target import RowRefused
 from gnomon.spark.writing.writer_topic import WriterTopic
 from gnomon.testing.storms.kafka.log_clients import ProduceRefused
 from gnomon.testing.storms.kafka.storm_clients import create_topic
@@ -43,7 +44,8 @@ LIFE_SECONDS_MEAN: Final = 1.5
 PAUSE_SECONDS_MEAN: Final = 0.3
 PATIENCE_SECONDS: Final = 5.0
 STAGING_PARTITIONS: Final = 2
-FAILURES: Final = (RequestRefused, Unreachable, DeliveryFailed, StagingLost)
+FAILURES: Final = (RequestRefused, Unreachable, DeliveryFailed, StagingLost, RowRefused)
+"""Spark runs the batch again. A row is refused while a broker does not know its topic yet."""
 
 
 async def write_rows(
