@@ -112,14 +112,14 @@ def stream(
         query = rows.writeStream.format(sink).options(**write_options).start()
         _await_batches(query)
         query.awaitTermination(seconds)
-        progress = _batches(query)
+        progress, found, doing = _batches(query), len(query.recentProgress), query.status["message"]
         query.stop()
     finally:
         for name in configuration:
             session.conf.unset(name)
     batches = [each.durationMs["triggerExecution"] for each in progress]
     if not batches:
-        raise RuntimeError("the stream finished no batch")
+        raise RuntimeError(f"the stream finished only {found} batches, and then: {doing}")
     return {
         "batches": len(batches),
         "p50_ms": statistics.median(batches),
