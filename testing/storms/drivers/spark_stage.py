@@ -11,8 +11,9 @@ import psutil
 from gnomon.testing.storms.drivers.driver_process import ENDED, FAILED, IDLE, DriverProcess
 from gnomon.testing.storms.drivers.spare_drivers import SpareDrivers
 
-RETRY_SECONDS: Final = 0.5
-"""The pause before a stage that ended by itself runs again."""
+RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""The pauses before a stage that ended by itself runs again; the last one is repeated. Spark gives a Python worker ten
+seconds to start, which a busy machine needs for one of them, and does not have for those of several attempts."""
 WITHOUT_JVM_SECONDS: Final = 30.0
 """The time within which a driver has to notice the end of its JVM."""
 ORPHAN_SECONDS: Final = 60.0
@@ -35,6 +36,7 @@ class SparkStage:
         self._command, self._spares = command, spares
         self._driver: DriverProcess | None = None
         self._due = 0.0
+        self._retries = 0
         self._stopping = False
         self._jvm_killed_at: float | None = None
         self._orphans: list[tuple[float, psutil.Process]] = []
@@ -73,13 +75,14 @@ class SparkStage:
     def _failed(self, driver: DriverProcess, before: str, now: float) -> None:
         if before != FAILED:
             self.failures.append(driver.error)
-            self._due = max(self._due, now + RETRY_SECONDS)
+            self._due = max(self._due, now + RETRY_SECONDS[min(self._retries, len(RETRY_SECONDS) - 1)])
+            self._retries += 1
         elif now >= self._due and self._jvm_killed_at is None:
             driver.run(self._command)
 
     def _drop(self, now: float) -> None:
         """Forgets a driver that has ended."""
-        self._driver, self._jvm_killed_at = None, None
+        self._driver, self._jvm_killed_at, self._retries = None, None, 0
         self._due = max(self._due, now)
 
     # --- kills; each returns whether there was something to kill ---
