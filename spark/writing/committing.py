@@ -23,7 +23,7 @@ from gnomon.spark.decisions import BatchVerdict, Decisions, Proposal, ProposedBa
 from gnomon.spark.writing.delivery import deliver
 from gnomon.spark.writing.earlier_delivery import delivered_before
 from gnomon.spark.writing.staging import MESSAGE_VERSION, StagedTask
-from gnomon.spark.writing.writer_topic import PROPOSALS, WriterTopic
+from gnomon.spark.writing.writer_topic import PROPOSALS, StagedRecord, WriterTopic
 from gnomon.wire.kafka.errors import ErrorCode
 
 CONTENT_BYTES_MAX: Final = 512 << 10
@@ -173,32 +173,36 @@ class SinkDriver:
 
     async def _read_through(self, stop: int, own: Proposal | None) -> bool:
         """Reads the proposals below an offset, and returns whether `own` is one of the decisions among them."""
-        while True:
+        while self._read_to < stop:
             try:
-                return await self._fold(stop, own)
+                log = await self._proposals(stop)
             except RequestRefused as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
+                start = await self._bound(EARLIEST)
+            else:
+                start = log[0].offset
+                if start == self._read_to:
+                    return self._fold(log, own)
             self.decisions = Decisions()  # what follows was deleted: all that is left is read anew
-            self._read_to = await self._bound(EARLIEST)
+            self._read_to = start
             stop = max(stop, await self._bound(LATEST))  # which is behind a decision (`decisions` invariant 4)
+        return False
 
-    async def _fold(self, stop: int, own: Proposal | None) -> bool:
-        if self._read_to >= stop:
-            return False
-        found: list[tuple[int, Proposal]] = []
-        times_ms: list[int] = []
+    async def _proposals(self, stop: int) -> list[StagedRecord]:
+        """The records of the proposals that were not read; raises as `WriterTopic.read`."""
         async with aclosing(self._topic.read(PROPOSALS, self._read_to, stop)) as records:
-            async for record in records:
-                found.append((record.offset, Proposal.decode(record.value)))
-                times_ms.append(record.timestamp_ms)
+            return [record async for record in records]
+
+    def _fold(self, log: Sequence[StagedRecord], own: Proposal | None) -> bool:
+        proposals = [(record.offset, Proposal.decode(record.value)) for record in log]
+        begin = first_decision(proposals) if self.decisions.last is None else 0
         decided = False
-        begin = first_decision(found) if self.decisions.last is None else 0
-        for (offset, proposal), proposed_ms in zip(found[begin:], times_ms[begin:], strict=True):
+        for (offset, proposal), record in zip(proposals[begin:], log[begin:], strict=True):
             if self.decisions.read(offset, proposal):
                 decided |= proposal == own
-                self.decided_ms = proposed_ms
-        self._read_to = found[-1][0] + 1
+                self.decided_ms = record.timestamp_ms
+        self._read_to = log[-1].offset + 1
         return decided
 
     async def _bound(self, end: int) -> int:

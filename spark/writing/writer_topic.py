@@ -2,6 +2,7 @@
 
 1. Staged batches are garbage unless a decision names them. A decision names places that were written before it.
 2. A record that the topic does not have any more was deleted by a driver that had applied its decision.
+3. A read that begins behind the wanted record means the same: a broker may not show the new start of the log yet.
 """
 
 from __future__ import annotations
@@ -100,7 +101,10 @@ class WriterTopic:
         try:
             for partition, offset in places:
                 async with aclosing(self.read(partition, offset, offset + 1)) as records:
-                    found += [record.value async for record in records if record.offset == offset]
+                    values = [record.value async for record in records if record.offset == offset]
+                if not values:
+                    return None
+                found += values
         except RequestRefused as error:
             if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 return None
@@ -160,7 +164,9 @@ class StagedReader:
                 if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     return None
                 raise
-        data = self._group.get(place, b"")
+        data = self._group.get(place)
+        if data is None:
+            return None
         if crc32c(data) != batch.crc:
             raise StagedDamaged(
                 f"the record at offset {batch.offset} of partition {batch.staging_partition} of topic"

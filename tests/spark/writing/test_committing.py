@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
+from uuid import UUID
 
 import pytest
-from sink_client import STAGING_PARTITIONS, SinkClient, rows_of, with_sink
+from sink_client import STAGING_PARTITIONS, TARGET, SinkClient, rows_of, with_sink
 
 from gnomon.client.kafka.admin import topic_configs
-from gnomon.spark.decisions import BatchVerdict
-from gnomon.spark.writing import committing, staging
+from gnomon.client.kafka.brokers import KafkaBrokers
+from gnomon.client.kafka.fetching import FetchedBatches, read_batches
+from gnomon.client.kafka.topic_partition import TopicPartition
+from gnomon.spark.decisions import BatchVerdict, StagedBatch
+from gnomon.spark.writing import committing, staging, writer_topic
 from gnomon.spark.writing.committing import OtherMessage, SinkDriver, StagingLost, WriterFenced
 from gnomon.spark.writing.delivery import deliver
 from gnomon.spark.writing.staging import StagedTask
-from gnomon.spark.writing.writer_topic import PROPOSALS, StagedDamaged, StagedRecord, WriterTopic
+from gnomon.spark.writing.writer_topic import PROPOSALS, StagedDamaged, StagedReader, StagedRecord, WriterTopic
 
 MANY = [f"row {number:04}" for number in range(300)]
 FEW = MANY[:3]
@@ -325,17 +329,24 @@ def test_batches_are_no_larger_than_their_topic_takes() -> None:
     with_sink(work, {"message.max.bytes": "20000"})
 
 
-def test_a_log_that_begins_with_a_void_proposal_has_the_same_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker may show such a start while it deletes records, or for ever if it dies meanwhile."""
-    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+def keep_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers delete staged batches alone."""
     delete_before = WriterTopic.delete_before
 
     async def kept(topic: WriterTopic, ends: Mapping[int, int]) -> None:
         if PROPOSALS not in ends:
             await delete_before(topic, ends)
 
+    monkeypatch.setattr(WriterTopic, "delete_before", kept)
+
+
+def test_a_log_that_begins_with_a_void_proposal_has_the_same_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may show such a start while it deletes records, or for ever if it dies meanwhile."""
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+    delete_before = WriterTopic.delete_before
+    keep_proposals(monkeypatch)
+
     async def work(sink: SinkClient) -> None:
-        monkeypatch.setattr(WriterTopic, "delete_before", kept)
         await (await sink.driver()).commit("q", 0, [await sink.task(rows_of(["0"]))])
         late = await sink.driver()
         await late.is_new()
@@ -375,5 +386,53 @@ def test_a_driver_reads_up_to_an_end_that_was_asked_for_after_the_start(monkeypa
         assert not await slow.is_new()
         assert slow.decisions.last is not None
         assert slow.decisions.last.batch == 2
+
+    with_sink(work)
+
+
+def begins_behind(monkeypatch: pytest.MonkeyPatch, *places: tuple[int, int]) -> None:
+    """Reads of a writer's topic from these partitions and offsets begin with the next record."""
+
+    async def behind(
+        cluster: KafkaBrokers, place: TopicPartition, topic_id: UUID, start: int, stop: int
+    ) -> AsyncGenerator[FetchedBatches, None]:
+        start += (place.partition, start) in places
+        async with aclosing(read_batches(cluster, place, topic_id, start, max(stop, start + 1))) as parts:
+            async for part in parts:
+                yield part
+
+    monkeypatch.setattr(writer_topic, "read_batches", behind)
+
+
+def test_a_read_that_begins_behind_a_staged_record_finds_it_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`writer_topic` 3: a broker may answer so while it deletes."""
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", 0)
+
+    async def work(sink: SinkClient) -> None:
+        for value in ("0", "1"):
+            await sink.task(rows_of([value]))
+        topic = await sink.topic()
+        begins_behind(monkeypatch, (1, 0))
+        assert await StagedReader(topic).get(StagedBatch(TARGET, 1, 0, 1, 0)) is None
+        assert await topic.staged_content([(1, 1), (1, 0)]) is None
+
+    with_sink(work)
+
+
+def test_a_read_that_begins_behind_a_proposal_finds_it_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_proposals(monkeypatch)
+
+    async def work(sink: SinkClient) -> None:
+        known = await sink.driver()
+        await known.commit("q", 0, [await sink.task(rows_of(["0"]))])
+        for batch in (1, 2, 3):
+            await (await sink.driver()).commit("q", batch, [await sink.task(rows_of([str(batch)]))])
+        begins_behind(monkeypatch, (PROPOSALS, 0), (PROPOSALS, 1), (PROPOSALS, 2))
+        for driver in (known, await sink.driver()):
+            assert not await driver.is_new()
+            assert driver.decisions.last is not None
+            assert (driver.decisions.last.batch, driver.decisions.last_offset) == (3, 3)
+        assert await known.commit("q", 4, [await sink.task(rows_of(["4"]))]) is BatchVerdict.OK
+        assert await sink.values() == ["0", "1", "2", "3", "4"]
 
     with_sink(work)
