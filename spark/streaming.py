@@ -58,6 +58,7 @@ class StreamPlan:
         self._ids: dict[TopicPartition, UUID] = {}
         self._restarted: set[TopicPartition] = set()
         """Partitions whose position is lost: the next batch ends at their start, and the one after it begins there."""
+        self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._plans = BookiePlans(cluster, options, warn)
         self._held: Offsets = {}
@@ -67,12 +68,14 @@ class StreamPlan:
         self._last_batch: float | None = None
 
     async def initial(self) -> Offsets:
-        """Where a new stream starts; raises as `plan`."""
-        earliest, latest = await bounds_of(self._cluster, await partitions_of(self._cluster, self._options))
-        options = self._options
-        return await resolved(
-            self._cluster, options.starting, earliest, latest, none_is_end=options.late_start_is_latest
-        )
+        """The start of a new stream, the same at each call: Spark asks several times. Raises as `plan`."""
+        if self._initial is None:
+            earliest, latest = await bounds_of(self._cluster, await partitions_of(self._cluster, self._options))
+            options = self._options
+            self._initial = await resolved(
+                self._cluster, options.starting, earliest, latest, none_is_end=options.late_start_is_latest
+            )
+        return self._initial
 
     async def take_target(self) -> None:
         """Has the stream end at the present ends of the present partitions; raises as `plan`."""

@@ -1,4 +1,4 @@
-"""What other programs find after a run: Kafka's consumers in topics, deltalake and DuckDB in tables."""
+"""Topics and tables as other programs read them after a run: Kafka's consumers, deltalake and DuckDB."""
 
 from __future__ import annotations
 

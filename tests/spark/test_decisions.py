@@ -110,7 +110,7 @@ small = st.builds(
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Proposal]:
-    """What several drivers propose: each has read the log up to some place, which may be long ago."""
+    """The proposals of several drivers: each has read the log up to some place, which may be long ago."""
     log: list[Proposal] = []
     states = [Decisions()]
     for offset in range(draw(st.integers(0, 25))):

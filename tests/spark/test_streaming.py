@@ -57,6 +57,21 @@ def test_a_stream_starts_at_the_end_unless_it_is_told_where() -> None:
     with_topics(work)
 
 
+def test_a_stream_that_is_asked_again_for_its_start_has_the_same_one() -> None:
+    async def work(client: SparkClient) -> None:
+        stream = Stream(client)
+        start = short(await stream.plan.initial())
+        end = await stream.batch(start)
+        await client.produce("orders", 0, ENDS[0])
+        assert short(await stream.plan.initial()) == start
+        assert await stream.places(start, end) == []
+        later = await stream.batch(end)
+        assert later != end
+        assert {partition for partition, _ in await stream.places(end, later)} == {0}
+
+    with_topics(work)
+
+
 def test_batches_follow_each_other_within_their_limit() -> None:
     async def work(client: SparkClient) -> None:
         stream, start, sizes = Stream(client), {0: 0, 1: 0, 2: 0}, []

@@ -38,10 +38,9 @@ class DecodingPlan:
         """The columns of the source that are read."""
         return LETTER_SCHEMA if self.of_letters else READ_SCHEMA
 
-    def decoder(self) -> Callable[[pa.RecordBatch], DecodedRecords]:
-        """Decodes what is read; raises as `made`, and when it is called as `records_of_letters`."""
-        decoding, of_letters = self.made(), self.of_letters
-        return lambda read: decoding.decode(records_of_letters(read) if of_letters else read.cast(READ_SCHEMA))
+    def records(self, read: pa.RecordBatch) -> pa.RecordBatch:
+        """The records to decode; raises as `records_of_letters`."""
+        return records_of_letters(read) if self.of_letters else read.cast(READ_SCHEMA)
 
     def made(self) -> RecordDecoding:
         """The decoding; raises as `decoder_of` and `RecordDecoding`."""
@@ -70,9 +69,9 @@ class RecordDecoder:
         Raises:
             RecordsRefused: `stops`, see there.
         """
-        decoding, decode = self.plan.made(), self.plan.decoder()
+        decoding = self.plan.made()
         for batch in batches:
-            decoded = decode(batch)
+            decoded = decoding.decode(self.plan.records(batch))
             if self.stops and decoded.dead.num_rows:
                 raise RecordsRefused(described(decoded.dead))
             yield decoding.combined(decoded, dead=not self.stops)
@@ -99,7 +98,7 @@ class TaskWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row, a `TaskResult`."""
-        decode = split if self.decoding is None else self.decoding.decoder()
+        decode = split if self.decoding is None else _decoder(self.decoding)
         writer = FileWriter(self.layout, self.schema, bytes_max=self.file_bytes_max)
         dead = DeadTask(self.dead_letters)
         try:
@@ -128,6 +127,11 @@ class TaskWriter:
             if decoded.dead.num_rows:
                 dead.add(decoded.dead)
         return TaskResult(tuple(writer.close()), rows, max(newest, default=None), *dead.finish())
+
+
+def _decoder(plan: DecodingPlan) -> Callable[[pa.RecordBatch], DecodedRecords]:
+    decoding = plan.made()
+    return lambda read: decoding.decode(plan.records(read))
 
 
 def newest_ms(rows: pa.RecordBatch, time_column: str) -> list[int]:
