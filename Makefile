@@ -58,7 +58,7 @@ mutations: $(STAMP) ## changes the pure modules of bookie and partition one expr
 chaos: $(STAMP) ## a real cluster and real clients, its processes killed and stopped, disks filled, links cut (root): MINUTES=10 [SEED=n] [METADATA=etcd]
 	@MINUTES=$(or $(MINUTES),10) SEED=$(SEED) METADATA=$(METADATA) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos
 
-chaos-spark: $(STAMP) ## two stages of Spark on a real cluster; drivers, JVMs, workers, brokers and bookies killed (-9): RUNS=100 [SEED=n], about half a minute each (Java 17; installs pyspark)
+chaos-spark: $(STAMP) ## two stages of Spark on a real cluster; drivers, JVMs, workers, brokers and bookies killed (-9): RUNS=100 [SEED=n], some 40 s each (Java 17; installs pyspark)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lake]'
 	@RUNS=$(or $(RUNS),1) SEED=$(SEED) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos_spark --spark
 

@@ -28,7 +28,7 @@ from gnomon.testing.storms.processes.kafka_load import CLIENT
 PARTITIONS = 3
 ROWS_A_SECOND = 250
 FIRST_ROWS = 300
-STORM_SECONDS = 18.0
+STORM_SECONDS = 15.0
 STUCK_SECONDS = 180.0
 """Rows that do not get on for so long without kills are a finding."""
 STOP_SECONDS = 90.0
@@ -86,7 +86,7 @@ class Variant:
     @classmethod
     def drawn(cls, seed: int) -> Variant:
         drawn = random.Random(f"{seed}/variant")
-        limits = (200, 500, 2000)
+        limits = (300, 1000, 4000)
         return cls(
             copy_limit=drawn.choice(limits),
             table_limit=drawn.choice(limits),

@@ -1,7 +1,7 @@
 """Two stages of Spark on a real cluster, while drivers, workers, brokers and bookies are killed: each row arrives once.
 
 `make chaos-spark RUNS=100 [SEED=n]`. A run (`chaos_run.py`) has topics, checkpoints, a table and a seed of its own, the
-n-th after the first one; it takes half a minute. One cluster serves all runs. Drivers wait as spare ones, so that a
+n-th after the first one; it takes some 40 s. One cluster serves all runs. Drivers wait as spare ones, so that a
 killed one is replaced at once, and are used again for the next run if they survive. `RUNS=1 SEED=n` draws the kills of
 that run again, though their timing differs a little. The figures come with pytest's `-s`.
 """
