@@ -196,11 +196,15 @@ class Chain:
             raise LedgerFenced(f"ledger {last.ledger.name!r} has another writer by now, according to the metadata")
         return not now.sealed and now.session == claimed.session
 
-    async def claim_unchanged(self, last: Segment) -> Compare | None:
-        """A comparison that holds until the next claim of the chain; None if there may be a newer claim already."""
+    async def claim_unchanged(self, last: Segment) -> Compare:
+        """A comparison that holds until the next claim of the chain.
+
+        Raises:
+            LedgerFenced: there may be a newer claim already.
+        """
         found = await self._metadata.get(ledger_key(last.ledger.name))
         if found is None or decode_record(found.value).session != last.ledger.record.session:
-            return None
+            raise LedgerFenced(f"nothing was deleted: ledger {last.ledger.name!r} may have another writer by now")
         return _unchanged(found)
 
     async def roll(self, log: PartitionLog, segment: Segment, now_ms: int) -> Segment:
@@ -249,13 +253,13 @@ class Chain:
         Returns:
             False if nothing was deleted: the topic is deleted, one of the segments or the last one was changed
             meanwhile, or a comparison failed.
+
+        Raises:
+            LedgerFenced: another broker may have claimed the chain; nothing was deleted.
         """
         found = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
         items = [item for item in found if item is not None]
-        unchanged = await self.claim_unchanged(last)
-        if unchanged is None:
-            return False
-        compare = (self._topic_lives, unchanged)
+        compare = (self._topic_lives, await self.claim_unchanged(last))
         if read_by_all is not None:
             return await delete_ledgers(self._metadata, items, compare=(*compare, *read_by_all))
         end = segments[-1]
@@ -286,10 +290,8 @@ class Chain:
         cut = self._put_cut(Cut(segment.base_offset, entry, slot, offset))
         if segment is segments[-1]:
             entry = EntryId(min(entry, replay_from))
-        elif unchanged := await self.claim_unchanged(segments[-1]):
-            compare.append(unchanged)
         else:
-            raise LedgerFenced(f"nothing was deleted before offset {offset}: the log may have another writer")
+            compare.append(await self.claim_unchanged(segments[-1]))
         await self.shrink(segment, entry, offset, compare=compare, also=(cut,))
         log.trim(offset)
 

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.errors import LedgerError, LedgerFenced
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
@@ -177,14 +177,16 @@ class Partition(Writable):
             if self.log is not log or self._state not in WRITABLE:
                 return True
             due = trim.segments_due(self._clock.wall_ms())
-            if bound is None:
-                done = await trim.drop(due)
-            else:
+            if bound is not None:
                 due = min(due, self.segment_of(bound.offset))
-                done = await trim.drop(due, bound.compares)
-            if due:
-                self.notify_change()
-            return done
+            try:
+                return await trim.drop(due, None if bound is None else bound.compares)
+            except LedgerFenced as error:
+                self._claimed_since(self.segments[-1], error)
+                return False
+            finally:
+                if due:
+                    self.notify_change()
 
     async def _due_after_roll(self, log: PartitionLog, trim: Trim) -> int:
         """Ends the last segment if it is old; returns how many segments are due to be dropped."""
@@ -209,11 +211,13 @@ class Partition(Writable):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open for writing")
             try:
                 trim = Trim(self._chain, log, self.segments)
-                if offset > log.start_offset:
-                    await trim.drop(self.segment_of(offset))
+                if offset > log.start_offset and not await trim.drop(self.segment_of(offset)):
+                    raise MetadataError("a segment was changed meanwhile: the request can be repeated")
                 if offset > log.start_offset:
                     await trim.cut(offset)
             except (LedgerError, MetadataError, WorldError) as error:
+                if isinstance(error, LedgerFenced):
+                    self._claimed_since(self.segments[-1], error)
                 raise KafkaError(self._code_of(error), str(error)) from error
             finally:
                 self.notify_change()

@@ -5,8 +5,8 @@
 2. When an append fails, all later appends in flight fail too, and the chain is opened again for the next append. Until
    then the durable log stays readable, except after a fence.
 3. After a fence the log is hidden until the chain is claimed again, because another broker may have continued it. The
-   same happens when the metadata service reports a newer claim and no entry is in flight; an entry in flight would be
-   refused by the bookies.
+   same happens when the metadata service reports a newer claim and no entry is in flight, as it may to a reader at the
+   end, a deletion of records or retention; an entry in flight would be refused by the bookies.
 4. A roll begins only if the metadata service answers. Otherwise the segment grows beyond its size, by at most
    OVERRUN_BYTES_MAX. When the outcome of a roll is unknown, nothing more is appended to that ledger, because the next
    segment may exist.

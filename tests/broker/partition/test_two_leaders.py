@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from gnomon.bookie.record import ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.readable import REOPEN_SECONDS
 from gnomon.log.entry import Offset
+from gnomon.metadata.client import Put
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]
@@ -79,5 +82,55 @@ def test_a_replaced_leader_drops_nothing(play: Play, gives_up: Drops, start: int
         assert [offset for offset, _ in await act.read(after)] == list(range(6))
         await gives_up(after)
         assert [offset for offset, _ in await act.read(after)] == list(range(start, 6))
+
+    play(body)
+
+
+@pytest.mark.parametrize(("gives_up", "start"), WAYS)
+def test_a_drop_at_the_front_finds_a_claim_that_no_append_has_met(play: Play, gives_up: Drops, start: int) -> None:
+    """An auditor that moves the copies of an idle log claims its last ledger, and the broker still leads the log."""
+
+    async def body(act: Any) -> None:
+        partition = await _written(act)
+        other = await act.partition(**SETTINGS)
+        assert await other.opened() is not None
+        other.release()
+        assert await _outcome(gives_up, partition) in (False, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await act.clock.sleep(REOPEN_SECONDS)
+        assert await partition.opened() is not None
+        await gives_up(partition)
+        assert [offset for offset, _ in await act.read(partition)] == list(range(start, 6))
+
+    play(body)
+
+
+def test_a_deletion_of_records_does_not_count_as_done_if_a_segment_is_changed_meanwhile(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(act: Any) -> None:
+        partition = await _written(act)
+        delete = Chain.delete
+
+        async def overtaken(chain: Chain, segments: Any, *how: Any) -> bool:
+            monkeypatch.setattr(Chain, "delete", delete)
+            found = await act.stores.metadata.get(ledger_key(segments[0].ledger.name))
+            claim_unchanged = chain.claim_unchanged
+
+            async def late(last: Any) -> Any:
+                await act.stores.metadata.txn([], [Put(found.key, found.value)])
+                return await claim_unchanged(last)
+
+            monkeypatch.setattr(chain, "claim_unchanged", late)
+            deleted = await delete(chain, segments, *how)
+            monkeypatch.undo()
+            return deleted
+
+        monkeypatch.setattr(Chain, "delete", overtaken)
+        with pytest.raises(KafkaError, match="can be repeated") as refused:
+            await partition.delete_before(Offset(3))
+        assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert partition.log is not None
+        assert partition.log.start_offset == 0
+        assert await partition.delete_before(Offset(3)) == 3
 
     play(body)

@@ -12,6 +12,7 @@ import pytest
 from broker_scenario import CLUSTER, CLUSTER_SCENARIO, CUTS, MEMBERS, UNHEARD, cluster_with, heard_late
 from counter_scenario import COUNTERS, COUNTERS_UNHEARD
 
+from gnomon.bookie.errors import LedgerFenced
 from gnomon.bookie.ledgers.catalog import claim_ledger
 from gnomon.bookie.record import LEDGERS
 from gnomon.bookie.repair import repair
@@ -209,6 +210,24 @@ def claim_not_compared(patch: pytest.MonkeyPatch) -> None:
         return Compare("nobody/writes/here", KeyField.VERSION, 0)
 
     patch.setattr(Chain, "claim_unchanged", uncompared)
+
+
+@planted(
+    "a broker that may not delete records goes on with its lost claim",
+    breaks="broker.partition.writable 3",
+    found_by="tests/broker/partition/test_two_leaders.py::"
+    "test_a_drop_at_the_front_finds_a_claim_that_no_append_has_met[a segment]",
+)
+def claim_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    claim_unchanged = Chain.claim_unchanged
+
+    async def unavailable(chain: Chain, last: Segment) -> Compare:
+        try:
+            return await claim_unchanged(chain, last)
+        except LedgerFenced as error:
+            raise MetadataUnavailable(str(error)) from error
+
+    patch.setattr(Chain, "claim_unchanged", unavailable)
 
 
 @planted(
