@@ -14,6 +14,8 @@ from gnomon.testing.simulation.sweeps import SweepResult, sweep
 
 GOES_ON = 3
 """The most seeds that a sweep takes to reach its counters, as a multiple of the usual number."""
+LONG = 500
+"""Seeds of a sweep that reaches rare branches."""
 
 
 def swept(
@@ -22,6 +24,7 @@ def swept(
     part: float = 1.0,
     reaches: Collection[str] = (),
     often: Collection[str] = (),
+    rare: Collection[str] = (),
 ) -> SweepResult:
     """Sweeps over `usual` seeds, or the number in the environment, and prints a summary.
 
@@ -30,9 +33,10 @@ def swept(
         reaches: counters. Without a number in the environment, further seeds follow until each is reached, up to
             GOES_ON times `usual`.
         often: counters that reach a quarter of the number of seeds; further seeds follow as for `reaches`.
+        rare: counters that a sweep of LONG seeds or more reaches.
 
     Raises:
-        AssertionError: a counter of `reaches` is zero, or one of `often` is too low.
+        AssertionError: a counter of `reaches` or `rare` is zero, or one of `often` is too low.
         Exception: as `sweep`.
     """
     pickle.dumps(scenario)  # a scenario that cannot be sent to other processes also fails with one process
@@ -62,6 +66,8 @@ def swept(
     )
     result.coverage.assert_all_counted(reaches)
     result.coverage.assert_all_counted(often, at_least=_quarter(result))
+    if result.seeds >= LONG:
+        result.coverage.assert_all_counted(rare)
     return result
 
 

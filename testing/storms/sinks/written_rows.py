@@ -4,11 +4,13 @@
 2. A target partition has the rows of each query in the order of batches, tasks and rows, each once. The rows of a batch
    are not mixed with others.
 3. A batch whose commit returned is in the target. Of the others only the next one may be, and then it is whole.
+4. At any instant, a reader of a partition sees the first of these rows and no others.
+5. If no query takes the writer over, only one query has rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from random import Random
 
@@ -31,12 +33,13 @@ def partition_of(row: str) -> int:
     return int(row.rpartition("/")[2]) % PARTITIONS
 
 
-def findings(partitions: Sequence[Sequence[str]], finished: Mapping[str, int]) -> list[str]:
-    """The violations of the rules.
+def findings(partitions: Sequence[Sequence[str]], finished: Mapping[str, int], *, takes_over: bool) -> list[str]:
+    """The violations of the rules in a target at rest.
 
     Args:
         partitions: the values in each target partition, in the order of the log.
         finished: the last batch of each query whose commit returned; -1 for none.
+        takes_over: whether queries take the writer from each other.
     """
     found = []
     for query, last in finished.items():
@@ -48,6 +51,22 @@ def findings(partitions: Sequence[Sequence[str]], finished: Mapping[str, int]) -
         owners = [owner for owner, _ in groupby(row.split("/")[:2] for row in values)]
         if len(owners) != len({tuple(owner) for owner in owners}):
             found.append(f"partition {partition}: the rows of a batch are mixed with others")
+    owning = sorted({row.partition("/")[0] for values in partitions for row in values})
+    if len(owning) > 1 and not takes_over:
+        found.append(f"the queries {owning} have rows, and none takes the writer over")
+    return found
+
+
+def findings_meanwhile(partitions: Sequence[Sequence[str]], queries: Iterable[str]) -> list[str]:
+    """The violations of rule 4 in what a reader sees while rows are written."""
+    found = []
+    for query in queries:
+        for partition, values in enumerate(partitions):
+            present = _rows(values, query)
+            last = max((int(row.split("/")[1]) for row in present), default=-1)
+            wanted = _expected(query, last)[partition][: len(present)]
+            if present != wanted:
+                found.append(f"query {query}, meanwhile: {_difference([present], [wanted])}")
     return found
 
 
