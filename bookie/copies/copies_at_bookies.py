@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import trio
 
-from gnomon.bookie.bookie import Bookies
+from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bookie, Bookies
 from gnomon.bookie.copies.compared_copies import Copy, EntryCopies
 from gnomon.bookie.copies.copy_cursor import CopyCursor, SilentBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId
 from gnomon.bookie.record import Fragment, LedgerRecord
+
+T = TypeVar("T")
 
 
 class AuditedLedger(NamedTuple):
@@ -22,26 +24,55 @@ class AuditedLedger(NamedTuple):
     record: LedgerRecord
 
 
-async def confirmed_entry(bookies: Bookies, silent: SilentBookies, ledger: AuditedLedger) -> EntryId:
-    """The last entry of a ledger that its record or its bookies know to be confirmed; fences no writer.
+async def durable_entry(bookies: Bookies, silent: SilentBookies, ledger: AuditedLedger) -> EntryId:
+    """The last entry of a ledger that every recovery finds; fences no writer.
+
+    Such an entry is confirmed by the record or a bookie, or follows such an entry and is at an ack quorum of bookies: a
+    bookie that has started again knows only the last add confirmed that its entries name.
 
     Args:
         silent: the bookies that have given no answer; gets those that give none now.
     """
-    record, heard = ledger.record, [ledger.record.confirmed]
+    record = ledger.record
+    if record.sealed:
+        return record.confirmed
+    names = record.fragments[-1].bookies
+    confirmed = await _answers(bookies, silent, ledger, lambda bookie: bookie.last_add_confirmed(ledger.id))
+    last = max([record.confirmed, *(each.entry for each in confirmed.values())])
+    first, end = EntryId(last + 1), EntryId(last + PRESENT_ENTRIES_MAX)
+    session = record.fragments[-1].session
+    present = await _answers(bookies, silent, ledger, lambda bookie: bookie.present(ledger.id, first, end, session))
+    there = {names.index(name): set(_entries(runs)) for name, runs in present.items()}
+
+    def holders(entry: EntryId) -> list[int]:
+        return [index for index in record.quorum.write_set(entry) if entry in there.get(index, ())]
+
+    while len(holders(EntryId(last + 1))) >= record.quorum.ack_quorum:
+        last = EntryId(last + 1)
+    return last
+
+
+async def _answers(
+    bookies: Bookies, silent: SilentBookies, ledger: AuditedLedger, call: Callable[[Bookie], Awaitable[T]]
+) -> dict[BookieId, T]:
+    """The answers of the bookies of an open ledger's last fragment; silent ones are missing."""
+    found: dict[BookieId, T] = {}
 
     async def ask(name: BookieId) -> None:
-        confirmed = await silent.ask(bookies, name, lambda bookie: bookie.last_add_confirmed(ledger.id))
-        if confirmed is None:
+        answer = await silent.ask(bookies, name, call)
+        if answer is None:
             silent.skip(name, ledger.name)
         else:
-            heard.append(confirmed.entry)
+            found[name] = answer
 
-    if not record.sealed:
-        async with trio.open_nursery() as nursery:
-            for name in record.fragments[-1].bookies:
-                nursery.start_soon(ask, name)
-    return max(heard)
+    async with trio.open_nursery() as nursery:
+        for name in ledger.record.fragments[-1].bookies:
+            nursery.start_soon(ask, name)
+    return found
+
+
+def _entries(runs: Sequence[tuple[EntryId, EntryId]]) -> Iterator[int]:
+    return (entry for first, last in runs for entry in range(first, last + 1))
 
 
 def stretches(record: LedgerRecord, first: EntryId, last: EntryId) -> Iterator[tuple[Fragment, EntryId, EntryId]]:

@@ -20,7 +20,7 @@ from typing import Any
 from gnomon.bookie import record as records
 from gnomon.bookie.bookie import Bookie, Bookies, ensemble_of, known_bookie
 from gnomon.bookie.copies.compared_copies import ComparedEntry, EntryCopies, compare_copies
-from gnomon.bookie.copies.copies_at_bookies import AuditedLedger, confirmed_entry, copies_at_bookies
+from gnomon.bookie.copies.copies_at_bookies import AuditedLedger, copies_at_bookies, durable_entry
 from gnomon.bookie.copies.copy_cursor import SilentBookies
 from gnomon.bookie.digest import password_digest, secret_of
 from gnomon.bookie.entry import decode_entry
@@ -87,11 +87,11 @@ __all__ = [
     "check_copy",
     "claim_ledger",
     "compare_copies",
-    "confirmed_entry",
     "copies_at_bookies",
     "create_ledger",
     "delete_ledger",
     "delete_ledgers",
+    "durable_entry",
     "end_fragment",
     "is_local",
     "list_ledgers",

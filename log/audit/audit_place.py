@@ -11,8 +11,8 @@ from gnomon.bookie.ledgers.catalog import (
     Bookies,
     EntryCopies,
     SilentBookies,
-    confirmed_entry,
     copies_at_bookies,
+    durable_entry,
 )
 from gnomon.bookie.record import LedgerRecord
 from gnomon.log.dlsn import Dlsn
@@ -33,11 +33,11 @@ class AuditPlace:
     """The last entry of an open ledger of a data directory; None for a cluster, whose bookies are asked."""
     silent: SilentBookies = field(default_factory=SilentBookies)
 
-    async def confirmed(self, ledger: AuditedLedger) -> EntryId:
-        """The last entry of a ledger that is known to be confirmed."""
+    async def last_entry(self, ledger: AuditedLedger) -> EntryId:
+        """The last entry of a ledger that every recovery finds."""
         if self.end_on_disk is not None:
             return await self.end_on_disk(ledger.id, ledger.record)
-        return await confirmed_entry(self.bookies, self.silent, ledger)
+        return await durable_entry(self.bookies, self.silent, ledger)
 
     def copies(
         self, ledger: AuditedLedger, first: EntryId, last: EntryId, only: Collection[BookieId] | None = None

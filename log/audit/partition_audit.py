@@ -1,8 +1,8 @@
 """Audits one partition: its metadata records, every copy of its confirmed entries, and the log that the entries make.
 
 1. Nothing is written: no claim, no fence, no repair.
-2. Entries above the last add confirmed are not looked at: their copies may be in flight. The record of the open ledger
-   is read after its last add confirmed, so it names the bookies and the epoch of every entry up to there.
+2. Entries above the last one that every recovery finds are not looked at: their copies may be in flight. The record of
+   the open ledger is read after that entry is known, so it names the bookies and the epoch of every entry up to there.
 3. A finding here is a suspicion: `second_look` confirms it.
 """
 
@@ -75,7 +75,7 @@ async def audit_partition(place: AuditPlace, topic: str, topic_id: uuid.UUID, pa
 async def _audit_segment(place: AuditPlace, audit: EntriesAudit, segment: ChainSegment) -> None:
     last, name = segment.record.last_entry, ledger_of(segment)
     if not segment.record.sealed:
-        last = await place.confirmed(AuditedLedger(name, segment.ledger, segment.record))
+        last = await place.last_entry(AuditedLedger(name, segment.ledger, segment.record))
         fresh = await _newer(place, segment)
         if fresh is None:
             return  # it was deleted, or replaced, meanwhile

@@ -13,7 +13,7 @@ from with_cluster import with_cluster
 from gnomon.bookie.bookie import Bookies
 from gnomon.bookie.copies import copy_cursor
 from gnomon.bookie.copies.compared_copies import ComparedEntry
-from gnomon.bookie.copies.copies_at_bookies import AuditedLedger, confirmed_entry, copies_at_bookies, stretches
+from gnomon.bookie.copies.copies_at_bookies import AuditedLedger, copies_at_bookies, durable_entry, stretches
 from gnomon.bookie.copies.copy_cursor import SilentBookies
 from gnomon.bookie.ids import BookieId, EntryId, SessionId
 from gnomon.bookie.ledgers.catalog import Ledger, Quorum, compare_copies
@@ -127,17 +127,17 @@ def test_a_bookie_that_answers_the_second_time_is_not_silent() -> None:  # 2
     with_cluster(work)
 
 
-def test_the_confirmed_entry_comes_from_the_bookies_or_the_record_of_a_sealed_ledger() -> None:
+def test_the_last_durable_entry_comes_from_the_bookies_or_the_record_of_a_sealed_ledger() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", Quorum(3, 3, 2))
         await fill(ledger, 5)
         await client.bookies.clock.sleep(1.0)
         silent = SilentBookies()
-        assert await confirmed_entry(client.bookies, silent, audited(ledger)) == 4
+        assert await durable_entry(client.bookies, silent, audited(ledger)) == 4
         await ledger.seal()
         for machine in cluster.bookies.values():
             machine.power_off()
-        assert await confirmed_entry(client.bookies, silent, audited(ledger)) == 4
+        assert await durable_entry(client.bookies, silent, audited(ledger)) == 4
         assert silent.reasons == {}
 
     with_cluster(work)

@@ -26,11 +26,12 @@ from gnomon.wire.kafka.errors import ErrorCode
 
 VOID, BEHIND_VOID, STAGED_CONTENT = "sinks/void proposal", "sinks/log begins with a void one", "sinks/content staged"
 GONE, SEARCHED, NEW_PRODUCER = "sinks/staged batches gone", "sinks/batches found in a target", "sinks/new producer id"
-GAP, OVERTAKEN, RESUMED = "sinks/repeat told by a gap", "sinks/overtaken by a decision", "sinks/resumed"
+GAP, OVERTAKEN, RESUMED = "sinks/repeat after a gap", "sinks/overtaken by a decision", "sinks/resumed"
 OFTEN = (VOID, STAGED_CONTENT, GONE, NEW_PRODUCER, RESUMED)
 """The branches that a few seeds reach."""
 RARE = (BEHIND_VOID, SEARCHED, GAP, OVERTAKEN)
-"""Those that some hundred seeds reach. A broker of gnomon answers a repeat like the first copy: nothing tells it."""
+"""The branches that some hundred seeds reach. Repeats are not counted: a broker of gnomon answers them like the first
+copy."""
 
 
 @contextmanager

@@ -130,6 +130,29 @@ def facts(findings: list[AuditFinding]) -> list[tuple[str, str | None, int | Non
     return [(each.kind.value, each.bookie, each.first_entry, each.last_entry) for each in findings]
 
 
+def test_a_topic_that_no_broker_has_opened_since_its_bookies_started_is_audited_to_its_end() -> None:  # p2
+    """Bookies keep the last add confirmed of an idle ledger in memory; its entries name a lower one."""
+
+    async def work(inside: Inspection) -> None:
+        report = await inside.audit()
+        assert (report.partitions[0].end_offset, list(report.findings)) == (40, [])
+        last = len(await inside.segments()) - 1
+        await inside.break_copy(B1, last, 0, "missing")
+        assert facts(list((await inside.audit()).findings)) == [("missing", "bookie-1", 0, 0)]
+
+    async def scenario(stored: Stored) -> None:
+        await stored.produce(0, 40)
+        for machine in stored.cluster.brokers.values():
+            machine.kill()
+        for machine in stored.cluster.ledgers.bookies.values():
+            machine.kill()
+            machine.start()
+        await stored.simulation.clock.sleep(1.0)
+        await stored.inspect(work)
+
+    play(scenario)
+
+
 def test_a_sound_topic_has_no_findings_and_nothing_is_changed() -> None:  # p1
     async def work(inside: Inspection) -> None:
         before = await inside.metadata.range(ledger_key(PARTITIONS))
