@@ -38,7 +38,7 @@ from gnomon.cli.kafka.known_names import config_names, topic_names
 from gnomon.cli.kafka.position import Position, edge_names, position_given
 from gnomon.cli.kafka.shadow_sources import all_topics, shadow_sources, shadows_of
 from gnomon.cli.kafka.topic_description import topic_id, topic_record
-from gnomon.cli.kafka.topic_stats import HOLDS, read_holds_of, replication_of
+from gnomon.cli.kafka.topic_stats import read_holds_of, replication_of
 from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.options import PARTITION, PARTITIONS, TOPIC, bootstrap_option, native_option, pairs
 from gnomon.cli.output import note, output_option, show_list, show_record, show_records
@@ -186,17 +186,12 @@ def describe(names: tuple[str, ...], all_configs: bool, bootstrap: str, output: 
 
 @topic.command()
 @click.argument("name", type=TOPIC, shell_complete=topic_names)
-@click.option(
-    "--holds", is_flag=True, help="Show the read holds instead: by partition their number and the lowest offset."
-)
 @native_option
 @output_option
-def stats(name: str, holds: bool, native: str, output: str) -> None:
-    """Show the replication lag of each shadow of the topic NAME, or the holds of its readers."""
-    if holds:
-        show_list(read_holds_of(name, native), HOLDS, output)
-    else:
-        show_list(replication_of(name, native), STATS, output)
+def stats(name: str, native: str, output: str) -> None:
+    """Show the replication lag of each shadow of the topic NAME, and the holds of its readers by partition."""
+    shadows = [{column: row[column] for column in STATS} for row in replication_of(name, native)]
+    show_record({"topic": name, "shadows": shadows, "holds": read_holds_of(name, native)}, output)
 
 
 @topic.command()
