@@ -43,6 +43,15 @@ class ClusterBroker:
             self._cluster.kill(nodes[self._kills % len(nodes)])
         self._kills += 1
 
+    def kill_brokers(self) -> None:
+        """Kills both brokers with SIGKILL."""
+        for node in self._cluster.of("broker"):
+            self._cluster.kill(node)
+
+    def kill_bookie(self) -> None:
+        """Kills the first bookie with SIGKILL."""
+        self._cluster.kill(self._cluster.of("bookie")[0])
+
     def start(self) -> None:
         """Restarts the killed processes, and waits until they serve."""
         for node in self._cluster.of("broker", "bookie"):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,6 +186,25 @@ def test_a_stream_whose_driver_is_killed_writes_each_row_once(
             driver.wait()
         broker.kill()
         broker.start()
+    query = copying.start()
+    query.processAllAvailable()
+    query.stop()
+    copying.check()
+
+
+def test_two_drivers_of_one_checkpoint_write_each_row_once(copying: CopyingStream, topic: NumberedTopic) -> None:
+    """Spark lets a driver go on that was thought dead; it may notice the other one, and ends then."""
+    topic.produce(2_000)
+    names = [topic.servers, topic.name, copying.target.name, str(copying.folder)]
+    command = [sys.executable, str(SINK_DRIVER), "topic", *names]
+    drivers = [subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) for _ in range(2)]
+    try:
+        wait_for_batches(copying.folder, 6)
+    finally:
+        for driver in drivers:
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
     query = copying.start()
     query.processAllAvailable()
     query.stop()
