@@ -18,6 +18,7 @@ from planted.latencies import LATENCY_BUGS
 from planted.ledgers import LEDGER_BUGS
 from planted.logs import LOG_BUGS
 from planted.older_copies import OLDER_COPY_BUGS
+from planted.plans import PLAN_BUGS
 from planted.planted_bug import Scenario
 from planted.shadows import SHADOW_BUGS
 from planted.sinks import SINK_BUGS
@@ -25,7 +26,7 @@ from planted.subscriptions import SUBSCRIPTION_BUGS
 
 ALL_BUGS: list[PlantedBug] = [
     *(*BUGS, *LEDGER_BUGS, *OLDER_COPY_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS, *SUBSCRIPTION_BUGS),
-    *(*REST_BUGS, *COPIES_BUGS, *LATENCY_BUGS, *GROUP_BUGS, *LOG_BUGS, *CHURN_BUGS, *SINK_BUGS),
+    *(*REST_BUGS, *COPIES_BUGS, *LATENCY_BUGS, *GROUP_BUGS, *LOG_BUGS, *CHURN_BUGS, *PLAN_BUGS, *SINK_BUGS),
 ]
 
 

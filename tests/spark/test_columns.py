@@ -92,6 +92,14 @@ def test_records_outside_the_range_are_no_rows(contents: Any, start: int, stop: 
     assert decoded(given_batches, wanted) == expected(given_batches, wanted)
 
 
+def test_a_range_that_cuts_its_batches_has_its_own_records_alone() -> None:
+    """A batch that a cut goes through is read on both sides of it."""
+    records = [Record(at) for at in range(5)]
+    given_batches = [memoryview(build_batch(records, base_timestamp=0, base_offset=base)) for base in (0, 5, 10)]
+    for wanted in (Range("orders", 0, 3, 12), Range("orders", 0, 6, 8)):
+        assert [row["offset"] for row in decoded(given_batches, wanted)] == list(range(wanted.start, wanted.stop))
+
+
 @settings(max_examples=50, deadline=None)
 @given(batches, st.lists(st.sampled_from(ALL), min_size=1, unique=True))
 def test_only_the_wanted_columns_are_made(contents: Any, columns: list[str]) -> None:
