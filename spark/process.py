@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -17,6 +18,7 @@ from gnomon.runtime.trio_world import open_trio_world
 
 T = TypeVar("T")
 
+_warn = logging.getLogger(__name__).warning
 _open = ExitStack()
 _clusters: dict[tuple[int, tuple[Address, ...]], tuple[Connections, TrioThread]] = {}
 
@@ -61,7 +63,7 @@ async def _connected(addresses: Sequence[Address]) -> AsyncIterator[Connections]
     async with (
         open_trio_world() as world,
         KafkaBrokers(world, addresses, "gnomon-spark") as brokers,
-        planned_bookies(world) as bookies,
+        planned_bookies(world, _warn) as bookies,
         trio.open_nursery() as background,
     ):
         yield Connections(brokers, bookies, background)

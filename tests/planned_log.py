@@ -110,7 +110,7 @@ def with_log(work: Callable[[PlannedLog], Awaitable[None]], *, seed: int = 1) ->
             log = PlannedLog(client, cluster)
             listed = await planned_bookies_of(client.metadata)
             name = await cluster_id(client.metadata, client.world.random("cluster"))
-            async with planned_bookies(client.world) as known:
+            async with planned_bookies(client.world, lambda _: None) as known:
                 log.bookies = known.of(name, listed)
                 await work(log)
 

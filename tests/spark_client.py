@@ -39,9 +39,11 @@ EVERYTHING = [(0, offset) for offset in range(30)] + [(1, offset) for offset in 
 class SparkClient:
     """Reads of a cluster with the topics of SIZES."""
 
-    def __init__(self, cluster: KafkaBrokers, bookies: PlannedBookies, machines: BrokerCluster) -> None:
+    def __init__(
+        self, cluster: KafkaBrokers, bookies: PlannedBookies, machines: BrokerCluster, warnings: list[str]
+    ) -> None:
         self.cluster, self.bookies, self.machines = cluster, bookies, machines
-        self.warnings: list[str] = []
+        self.warnings = warnings
 
     def options(self, *, streaming: bool = False, **given: str) -> SourceOptions:
         options = {"kafka.bootstrap.servers": "broker-1:9092", **given}
@@ -105,11 +107,12 @@ def with_topics(work: Callable[[SparkClient], Awaitable[None]], kafka: Mapping[s
         await brokers.start()
 
         async def client(wire: WireCluster) -> None:
+            warnings: list[str] = []
             async with (
                 KafkaBrokers(wire.world, brokers.bootstrap, patience_seconds=20) as cluster,
-                planned_bookies(wire.world) as bookies,
+                planned_bookies(wire.world, warnings.append) as bookies,
             ):
-                reader = SparkClient(cluster, bookies, brokers)
+                reader = SparkClient(cluster, bookies, brokers, warnings)
                 await reader.fill()
                 await work(reader)
 

@@ -1,6 +1,6 @@
 """The bookies of a list, for a process that reads entries and has no metadata.
 
-    bookies = ListedBookies(world, cluster, nursery)
+    bookies = ListedBookies(world, cluster, nursery, warn)
     bookies.add([ListedBookie("bookie-1", "10.0.0.2", 4002, 7)])
     run = await read_run(bookies, ledger, record, first, last, bytes_max)
 
@@ -9,6 +9,8 @@
 2. A bookie that has left a read without an answer is not available for DOUBT_SECONDS: readers prefer the others, so
    that a dead or slow bookie delays one read in that time, and not each.
 3. The list is for reading: no ledger can be created or claimed on it.
+4. A bookie that does not answer, or has a damaged copy, is reported, at most once in DOUBT_SECONDS: readers go on with
+   other copies.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ import trio
 
 from gnomon.bookie.bookie import Bookie, RangeRead
 from gnomon.bookie.entry import StoredEntry
-from gnomon.bookie.errors import LedgerError, NotEnoughBookies
+from gnomon.bookie.errors import DigestMismatch, LedgerError, NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
+from gnomon.bookie.ledgers.copies import SPECULATIVE_SECONDS
 from gnomon.bookie.remote import RemoteBookie, bookie_client
 from gnomon.metadata.client import Compare, Revision
 from gnomon.runtime.timers import Timers
@@ -45,13 +48,14 @@ class ListedBookie(NamedTuple):
 class _Doubted(RemoteBookie):
     """A bookie whose silence is remembered."""
 
-    def __init__(self, world: World, at: ListedBookie, cluster: str) -> None:
+    def __init__(self, world: World, at: ListedBookie, cluster: str, warn: Callable[[str], None]) -> None:
         disk = Revision(at.disk)
         super().__init__(disk, world.clock, Timers(world.clock))
         self.client = self._own_client = bookie_client(world, at.name, at.host, at.port, disk, cluster)
         self._scope = trio.CancelScope()
         self._monotonic = world.clock.monotonic
-        self._doubted_until = -inf
+        self._doubted_until = self._quiet_until = -inf
+        self._place, self._warn = f"bookie {at.name} at {at.host}:{at.port}", warn
 
     async def run(self) -> None:
         """Runs the connection until `end`."""
@@ -82,27 +86,47 @@ class _Doubted(RemoteBookie):
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
+        began = self._monotonic()
         try:
             yield
-        except (WorldError, trio.Cancelled):  # readers cancel a read that takes too long
-            self._doubted_until = self._monotonic() + DOUBT_SECONDS
+        except WorldError as error:
+            self._doubt()
+            self._report(str(error))
             raise
-        except LedgerError:
+        except trio.Cancelled:  # readers cancel a read that takes too long
+            self._doubt()
+            seconds = self._monotonic() - began
+            if seconds >= SPECULATIVE_SECONDS:
+                self._report(f"no answer in {seconds:.1f} s")
+            raise
+        except LedgerError as error:
             self._doubted_until = -inf
+            if isinstance(error, DigestMismatch):
+                self._report(str(error))
             raise
         self._doubted_until = -inf
+
+    def _doubt(self) -> None:
+        self._doubted_until = self._monotonic() + DOUBT_SECONDS
+
+    def _report(self, trouble: str) -> None:
+        now = self._monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + DOUBT_SECONDS
+            self._warn(f"{self._place}: {trouble}; another copy is read")
 
 
 class ListedBookies:
     """A `Bookies` of a list; see the module's invariants."""
 
-    def __init__(self, world: World, cluster: str, nursery: trio.Nursery) -> None:
+    def __init__(self, world: World, cluster: str, nursery: trio.Nursery, warn: Callable[[str], None]) -> None:
         """Knows no bookie; `nursery` runs the connections.
 
         Args:
             cluster: the id of the cluster; a bookie of another one refuses to be read.
+            warn: is called with each report (invariant 4).
         """
-        self.clock = world.clock
+        self.clock, self._warn = world.clock, warn
         self._world, self._cluster, self._nursery = world, cluster, nursery
         self._listed: dict[BookieId, ListedBookie] = {}
         self._bookies: dict[BookieId, _Doubted] = {}
@@ -115,7 +139,7 @@ class ListedBookies:
             if each.name in self._bookies:
                 self._bookies[each.name].end()
             self._listed[each.name] = each
-            bookie = self._bookies[each.name] = _Doubted(self._world, each, self._cluster)
+            bookie = self._bookies[each.name] = _Doubted(self._world, each, self._cluster, self._warn)
             self._nursery.start_soon(bookie.run)
 
     def get(self, name: BookieId) -> Bookie | None:

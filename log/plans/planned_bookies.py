@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import trio
@@ -16,9 +16,9 @@ from gnomon.runtime.world import World
 class PlannedBookies:
     """The bookies of all plans of a process; `planned_bookies` makes it."""
 
-    def __init__(self, world: World, nursery: trio.Nursery) -> None:
-        """Knows no bookie; `nursery` runs the connections."""
-        self._world, self._nursery = world, nursery
+    def __init__(self, world: World, nursery: trio.Nursery, warn: Callable[[str], None]) -> None:
+        """Knows no bookie; arguments as for `ListedBookies`."""
+        self._world, self._nursery, self._warn = world, nursery, warn
         self._clusters: dict[str, ListedBookies] = {}
 
     def of(self, cluster: str, bookies: Iterable[PlannedBookie]) -> Bookies:
@@ -28,13 +28,17 @@ class PlannedBookies:
             cluster: the id of their cluster.
         """
         if cluster not in self._clusters:
-            self._clusters[cluster] = ListedBookies(self._world, cluster, self._nursery)
+            self._clusters[cluster] = ListedBookies(self._world, cluster, self._nursery, self._warn)
         self._clusters[cluster].add(ListedBookie(*each) for each in bookies)
         return self._clusters[cluster]
 
 
 @asynccontextmanager
-async def planned_bookies(world: World) -> AsyncIterator[PlannedBookies]:
-    """The bookies of plans, while the block lasts."""
+async def planned_bookies(world: World, warn: Callable[[str], None]) -> AsyncIterator[PlannedBookies]:
+    """The bookies of plans, while the block lasts.
+
+    Args:
+        warn: is called with a text when a bookie does not answer or has a damaged copy, so that another copy is read.
+    """
     async with background() as nursery:
-        yield PlannedBookies(world, nursery)
+        yield PlannedBookies(world, nursery, warn)

@@ -1,6 +1,6 @@
 """Reads a range of offsets from the bookies of a plan, without brokers and metadata.
 
-    async with planned_bookies(world) as known:
+    async with planned_bookies(world, warn) as known:
         bookies = known.of(plan.cluster, plan.bookies)
         read = read_planned(bookies, "orders-0", plan.partitions[0].segments, start, stop, lost)
         async with aclosing(read) as runs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -30,9 +30,11 @@ async def list_of(client: LedgerClient) -> tuple[str, list[ListedBookie]]:
 
 
 @asynccontextmanager
-async def listed_bookies(world: World, cluster: str, bookies: Sequence[ListedBookie]) -> AsyncIterator[ListedBookies]:
+async def listed_bookies(
+    world: World, cluster: str, bookies: Sequence[ListedBookie], warn: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[ListedBookies]:
     async with background() as nursery:
-        listed = ListedBookies(world, cluster, nursery)
+        listed = ListedBookies(world, cluster, nursery, warn)
         listed.add(bookies)
         yield listed
 
@@ -120,6 +122,25 @@ def test_a_silent_bookie_delays_one_read_and_is_asked_again_later() -> None:  # 
             fabric.unblock("client", "bookie-2")
             assert await seconds_of_reads(bookies) < SPECULATIVE_SECONDS
             assert (bookies.absent(), len(bookies.available())) == (set(), 3)
+
+    with_cluster(work, bookies=3)
+
+
+def test_a_silent_bookie_is_reported_once_in_a_while() -> None:  # 4
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger, clock, warnings = await written(client, 20), client.world.clock, list[str]()
+        name, listed = await list_of(client)
+        async with listed_bookies(client.world, name, listed, warnings.append) as bookies:
+            assert await read(bookies, ledger) == entries(20)
+            assert warnings == []
+            cluster.simulation.network.block("client", "bookie-2")
+            for looks in (1, 2):
+                for first in range(20):
+                    await read(bookies, ledger, first)
+                assert len(warnings) == looks
+                await clock.sleep(DOUBT_SECONDS)
+        assert {text.partition(" at ")[0] for text in warnings} == {"bookie bookie-2"}
+        assert {text.partition(": ")[2] for text in warnings} == {"no answer in 0.2 s; another copy is read"}
 
     with_cluster(work, bookies=3)
 

@@ -157,13 +157,17 @@ def test_a_plan_stays_good_while_the_log_grows_and_its_leader_changes() -> None:
     with_plan(work)
 
 
-def test_a_dead_bookie_and_a_damaged_copy_do_not_matter() -> None:
+def test_a_dead_bookie_and_a_damaged_copy_are_logged_and_do_not_matter() -> None:
     async def work(planned: Planned) -> None:
         planned.stop_brokers()
-        damage(planned, planned.part.segments[1].ledger, 1, [BookieId("bookie-1")])
-        planned.client.machines.ledgers.bookies[BookieId("bookie-2")].kill()
+        segment = planned.part.segments[1]
+        damaged, _, dead = segment.record.fragments[0].bookies  # the first one is asked first
+        damage(planned, segment.ledger, 0, [damaged])
+        planned.client.machines.ledgers.bookies[dead].kill()
         assert await planned.offsets() == list(range(ROWS))
-        assert planned.client.warnings == []
+        warnings = planned.client.warnings
+        assert {text.partition(" at ")[0] for text in warnings} == {f"bookie {damaged}", f"bookie {dead}"}
+        assert all(text.endswith("; another copy is read") for text in warnings)
 
     with_plan(work)
 

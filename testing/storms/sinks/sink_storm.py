@@ -81,7 +81,8 @@ async def write_rows(
     shadow = f"{name}-shadow"
     await cast_shadow(cluster, name, shadow)
     sink = _Sink(cluster, name, queries, takes_over=takes_over and len(queries) > 1)
-    async with planned_bookies(cluster.world) as bookies:
+    warn = partial(cluster.world.logger.debug, "sink_warned")
+    async with planned_bookies(cluster.world, lambda text: warn(text=text)) as bookies:
         readers = _Readers(cluster, (name, shadow), bookies)
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
