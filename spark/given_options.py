@@ -19,6 +19,8 @@ _TIME: Final = re.compile(r"([0-9]{1,15})\s*(us|ms|s|m|min|h|d)?")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _PROTECTION: Final = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 NUMBER_MAX: Final = (1 << 63) - 1
+_DIGITS_MAX: Final = 20
+"""A number with as many digits is above NUMBER_MAX."""
 
 
 class GivenOptions:
@@ -68,9 +70,10 @@ class GivenOptions:
         if name not in self._given:
             return None
         text = self._given[name].strip()
-        if not (text.isascii() and text.isdecimal()) or not lowest <= int(text[:20]) <= highest:
+        digits = text.lstrip("0")[:_DIGITS_MAX] or text[:1]
+        if not (text.isascii() and text.isdecimal()) or not lowest <= int(digits) <= highest:
             raise BadOption(f"{name}={text!r:.100}: expected a whole number from {lowest} to {highest}")
-        return int(text)
+        return int(digits)
 
     def seconds(self, name: str, default: str) -> float:
         """A time such as `500ms`."""

@@ -1,7 +1,10 @@
-"""Kafka's default partitioner, for a column of keys at a time.
+"""Kafka's default partitioner, for a column of keys at a time. Pure.
 
-The partition of a key is its hash (`murmur2`, without the sign bit) modulo the number of partitions, as in Kafka's
-`BuiltInPartitioner.partitionForKey`. So records of one key are in one partition, whichever producer wrote them.
+1. The hash of a key is that of `Utils.murmur2` in Kafka's Java client.
+2. It depends on the bytes of the key alone: neither on the other keys of the column nor on the column's place in its
+   buffers.
+3. The partition of a key is its hash, without the sign bit, modulo the number of partitions, as in Kafka's
+   `BuiltInPartitioner.partitionForKey`. So records of one key are in one partition, whichever producer wrote them.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ def partitions_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
 
 
 def murmur2(keys: pa.Array) -> Hashes:
-    """The hash of each key, as `Utils.murmur2` of Kafka's Java client computes it, without a sign.
+    """The hash of each key (invariants 1 and 2), as a number without a sign.
 
     Args:
         keys: of the type binary, without nulls.

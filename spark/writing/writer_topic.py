@@ -3,6 +3,8 @@
 1. Staged batches are garbage unless a decision names them. A decision names places that were written before it.
 2. A record that the topic does not have any more was deleted by a driver that had applied its decision.
 3. A read that begins behind the wanted record means the same: a broker may not show the new start of the log yet.
+4. A staged record is used only if its CRC and its number of records are those that the decision names. A wrong number
+   would change the sequences of later batches, and a leader would take these for repeats.
 """
 
 from __future__ import annotations
@@ -153,7 +155,7 @@ class StagedReader:
         """An encoded batch; None if it was deleted.
 
         Raises:
-            StagedDamaged: the record at its place is another one.
+            StagedDamaged: see invariant 4.
             RequestRefused, Unreachable: as `read_batches`.
         """
         place = batch.staging_partition, batch.offset
@@ -167,7 +169,7 @@ class StagedReader:
         data = self._group.get(place)
         if data is None:
             return None
-        if crc32c(data) != batch.crc:
+        if crc32c(data) != batch.crc or parse_batch(memoryview(data)).records_count != batch.records:
             raise StagedDamaged(
                 f"the record at offset {batch.offset} of partition {batch.staging_partition} of topic"
                 f" {self._topic.name!r} is not the batch that was staged there"

@@ -1,4 +1,7 @@
-"""Bookies and the metadata service load no module of the broker, and an idle node loads only its own needs."""
+"""Bookies and the metadata service load no module of the broker, and an idle node loads only its own needs.
+
+The commands for Spark load its packages when they run.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import gnomon.cli.pipeline
 from gnomon.testing.storms.processes.ledger_processes import LedgerProcesses
 
 ON_USE = {"asyncio", "rich", "hypercorn", "starlette", "prometheus_client", "confluent_kafka", "yaml"}
@@ -27,8 +31,12 @@ def broker_modules(import_times: str) -> list[str]:
 
 
 def imported_by(module: str) -> list[str]:
-    command = [sys.executable, "-X", "importtime", "-c", f"import {module}"]
-    return broker_modules(subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True).stderr)
+    return broker_modules(import_times(f"import {module}"))
+
+
+def import_times(program: str) -> str:
+    command = [sys.executable, "-X", "importtime", "-c", program]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True).stderr
 
 
 @pytest.mark.parametrize("command", ["bookie", "metadata"])
@@ -38,6 +46,16 @@ def test_importing_the_command_loads_no_module_of_the_broker(command: str) -> No
 
 def test_importing_the_command_of_a_broker_loads_modules_of_the_broker() -> None:
     assert "gnomon.broker.broker" in imported_by("gnomon.cli.broker")
+
+
+def test_importing_the_commands_for_spark_loads_neither_spark_nor_its_packages() -> None:
+    folder = Path(gnomon.cli.pipeline.__file__).parent
+    modules = ["gnomon.cli.sink", *(f"gnomon.cli.pipeline.{path.stem}" for path in folder.glob("[a-z]*.py"))]
+    assert "gnomon.cli.pipeline.run" in modules
+    loaded = loaded_modules(import_times(f"import {', '.join(modules)}"))
+    assert set(modules) <= set(loaded)
+    of_spark = ("gnomon.spark", "pyspark", "pyarrow", "numpy")
+    assert [name for name in loaded if name.startswith(of_spark)] == []
 
 
 def test_a_serving_bookie_and_metadata_service_have_loaded_no_module_of_the_broker(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -41,3 +42,14 @@ def test_an_unknown_writer_is_named(ask: Run, writer: str, command: str) -> None
     done = ask("sink", command, "daily")
     assert done.returncode == 5
     assert done.stderr.strip() == "Error: there is no writer 'daily': `gnomon sink list` shows all writers"
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "numpy"])
+def test_a_missing_package_is_named_in_one_line(package: str) -> None:
+    program = f'import sys; sys.modules["{package}"] = None; from gnomon.cli.main import main; main()'
+    command = [sys.executable, "-c", program, "sink", "list", "--bootstrap-server", "127.0.0.1:1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"Error: gnomon sink needs the package {package}, which is not installed: pip install 'gnomon[spark]'\n"
+    )

@@ -1,7 +1,10 @@
-"""Columns against the records of `iterate_records`."""
+"""Columns against the records of `iterate_records`; numbers cite the invariants of `columns`."""
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import edges
@@ -17,6 +20,10 @@ from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge
 from gnomon.wire.kafka.records import Record, build_batch, framed, iterate_records
 
 LIMIT = 16 << 20
+BATCH_BYTES = 4_096
+"""The most bytes of records of a batch where memory is measured."""
+MEMORY_BYTES = 64 * BATCH_BYTES
+"""Some 30 times as much is allowed (invariant 3), and what errors and small arrays take."""
 ALL = SCHEMA.names
 EVERYTHING = Range("orders", 3, 0, 1 << 62)
 fields = st.none() | st.binary(max_size=20) | edges.byte_strings
@@ -124,16 +131,65 @@ def test_a_changed_batch_gives_the_rows_or_the_error_of_iterate_records(
     changed = bytearray(batch)
     for _ in range(data.draw(st.integers(1, 3))):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
-    view = memoryview(bytes(changed[: data.draw(st.just(len(changed)) | st.integers(0, len(changed)))]))
-    found, wanted = reference(view), Range("orders", 3, -(1 << 62), 1 << 62)
+    check_rows_or_error(memoryview(bytes(changed[: data.draw(st.just(len(changed)) | st.integers(0, len(changed)))])))
+
+
+def check_rows_or_error(batch: memoryview) -> None:
+    """Checks that the decoder has the rows of `iterate_records`, or its error, or one of its own."""
+    found, wanted = reference(batch), Range("orders", 3, -(1 << 62), 1 << 62)
     try:
-        rows = decoded([view], wanted)
+        rows = decoded([batch], wanted)
     except UnreadableBatch as error:
         reason = str(error)
     else:
-        assert rows == ([] if parse_batch(view).is_control else expected([view], wanted))
+        assert rows == ([] if parse_batch(batch).is_control else expected([batch], wanted))
         return
     assert not isinstance(found, str) or found in reason
+
+
+FEW: Any = [(1, -3, b"key", b"value", (("h", b"1"), ("none", None))), (1, 5, None, b"", ()), (4, 0, b"", None, ())]
+MANY: Any = [(1, at, b"k", None, (("h\u00e9", b"v"),) * (1 + at % 2)) for at in range(16)]
+"""As many records as headers are read of by column."""
+
+
+def changed_batches(batch: memoryview, *values: int) -> Iterator[memoryview]:
+    """The batch with each of its bytes changed to each of these values."""
+    for at in range(len(batch)):
+        for value in {*values} - {batch[at]}:
+            yield memoryview(bytes(batch[:at]) + bytes([value]) + bytes(batch[at + 1 :]))
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("given_rows", [FEW, MANY], ids=["few", "many"])
+def test_each_byte_changed_and_each_length_gives_the_rows_or_the_error_of_iterate_records(
+    given_rows: Any, codec: Codec
+) -> None:  # 1, 2
+    (batch,) = placed([(given_rows, codec, False, 40)])
+    for changed in changed_batches(batch, 0x00, 0x01, 0x7F, 0x80, 0xFF):
+        check_rows_or_error(changed)
+    for length in range(len(batch)):
+        check_rows_or_error(batch[:length])
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_changed_byte_takes_memory_within_the_bound(codec: Codec) -> None:  # 2, 3
+    """Memory of Python and NumPy, and that of Arrow."""
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        for batch in changed_batches(*placed([(MANY, codec, False, 40)]), 0x7F, 0xFF):
+            traced, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            decoder = ColumnDecoder(EVERYTHING, ALL, batch_bytes_max=BATCH_BYTES)
+            with suppress(UnreadableBatch):
+                decoder.add(batch)
+                decoder.flush()
+            assert tracemalloc.get_traced_memory()[1] - traced < MEMORY_BYTES
+        assert 0 < pool.max_memory() < MEMORY_BYTES
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(before)
 
 
 def test_an_empty_batch_has_no_rows() -> None:
@@ -171,6 +227,17 @@ def test_a_size_that_never_ends_is_refused_at_once() -> None:
     """Read to its end, it would be a number of 7 million bits."""
     batch = framed(b"\x80" * 1_000_000, records_count=1, last_offset_delta=0, base_timestamp=0, max_timestamp=0)
     with pytest.raises(UnreadableBatch, match="longer than 10 bytes"):
+        decoded([memoryview(batch)])
+
+
+@pytest.mark.parametrize(("last", "fits"), [(0x01, True), (0x02, False), (0x7F, False)])
+def test_a_number_of_more_than_64_bits_is_refused(last: int, fits: bool) -> None:  # 2
+    time_delta, null = b"\x80" * 9 + bytes([last]), b"\x01"
+    fields = b"".join((b"\0", time_delta, b"\0", null, null, b"\0"))
+    record = bytes([2 * len(fields)]) + fields
+    batch = framed(record, records_count=1, last_offset_delta=0, base_timestamp=0, max_timestamp=0)
+    text = "a timestamp has more than 64 bits" if fits else "a number of a record has more than 64 bits"
+    with pytest.raises(UnreadableBatch, match=text):
         decoded([memoryview(batch)])
 
 

@@ -25,6 +25,17 @@ def test_the_defaults_are_those_of_the_connector() -> None:
     assert (batch.starting.default, batch.ending.default, stream.starting.default) == (EARLIEST, LATEST, LATEST)
     assert (batch.fail_on_data_loss, batch.include_headers, batch.late_start_is_latest) == (True, False, False)
     assert (batch.tasks_min, batch.task_records_max, batch.task_bytes_max) == (1, None, 256 << 20)
+    assert (batch.batch_bytes_max, batch.via, batch.hold_seconds) == (64 << 20, "auto", 600)
+    assert (stream.batch_offsets_max, stream.batch_offsets_min, stream.batch_delay_seconds) == (None, 1, 900.0)
+
+
+def test_a_number_within_its_bounds_is_taken() -> None:
+    lowest = parsed(holdSeconds="1", maxBatchBytes="1", maxBytesPerTask="1", maxOffsetsPerTrigger="1")
+    assert (lowest.hold_seconds, lowest.batch_bytes_max) == (1, 1)
+    assert (lowest.task_bytes_max, lowest.batch_offsets_max) == (1, 1)
+    highest = parsed(holdSeconds="3600", maxBatchBytes="1073741824", startingTimestamp="0" * 5_000)
+    assert (highest.hold_seconds, highest.batch_bytes_max, highest.starting.default) == (3_600, 1 << 30, 0)
+    assert [parsed(via=way).via for way in ("auto", "bookies", "brokers")] == ["auto", "bookies", "brokers"]
 
 
 def test_several_topics_are_separated_by_commas() -> None:
@@ -77,6 +88,18 @@ def test_settings_that_tune_a_consumer_have_no_effect() -> None:
         ({"maxRecordsPerPartition": "²"}, "expected a whole number from 1 to"),
         ({"maxBatchBytes": "1073741825"}, "expected a whole number from 1 to 1073741824"),
         ({"maxBatchBytes": "9" * 5_000}, "expected a whole number from 1 to"),
+        ({"maxBatchBytes": "0" * 20 + "9" * 20}, "expected a whole number from 1 to 1073741824"),
+        ({"startingTimestamp": "0" * 20 + "9" * 20}, "expected a whole number from 0 to 9223372036854775807"),
+        ({"maxOffsetsPerTrigger": "-1"}, "maxOffsetsPerTrigger='-1': expected a whole number from 1 to"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger='0': expected a whole number from 1 to"),
+        ({"minOffsetsPerTrigger": "-1"}, "minOffsetsPerTrigger='-1': expected a whole number from 1 to"),
+        ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition='-1': expected a whole number from 1 to"),
+        ({"maxBytesPerTask": "0"}, "maxBytesPerTask='0': expected a whole number from 1 to"),
+        ({"maxBytesPerTask": "-1"}, "maxBytesPerTask='-1': expected a whole number from 1 to"),
+        ({"maxBytesPerTask": "1g"}, "maxBytesPerTask='1g': expected a whole number from 1 to"),
+        ({"holdSeconds": "0"}, "holdSeconds='0': expected a whole number from 1 to 3600"),
+        ({"holdSeconds": "3601"}, "holdSeconds='3601': expected a whole number from 1 to 3600"),
+        ({"via": "x"}, "via='x': expected auto or bookies or brokers"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay='soon': expected a time such as 500ms"),
         ({"maxBatchBytes": "1e6"}, "expected a whole number from 1 to"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss='no': expected true or false"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from sent_requests import SentRequests
 from spark_client import EVERYTHING, START_MS, SparkClient, with_topics
 
 from gnomon.client.kafka.brokers import UnknownTopic
 from gnomon.spark.offsets import BadOption
 from gnomon.spark.planning import DataLost
+from gnomon.wire.kafka.api import ApiKey
 
 
 def test_a_topic_is_read_whole_with_all_columns() -> None:
@@ -112,5 +114,17 @@ def test_lost_records_are_an_error_or_a_warning() -> None:
         (warning,) = client.warnings
         assert "the read is of offsets 3 to 30, the log has 12 to 30" in warning
         assert await client.places() == [place for place in EVERYTHING if place >= (0, 12)]
+
+    with_topics(work)
+
+
+@pytest.mark.parametrize("via", ["brokers", "auto"])
+def test_a_read_is_no_member_of_a_group_and_commits_nothing(monkeypatch: pytest.MonkeyPatch, via: str) -> None:
+    async def work(client: SparkClient) -> None:
+        sent = SentRequests(monkeypatch)
+        assert len(await client.rows(via=via, subscribe="orders,others", minPartitions="6")) == 55
+        assert ApiKey.LIST_OFFSETS in sent.keys
+        assert (ApiKey.FETCH in sent.keys) is (via == "brokers")
+        assert sent.of_groups == set()
 
     with_topics(work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from sent_requests import SentRequests
 from spark_client import START_MS, SparkClient, with_topics
 
 from gnomon.client.kafka.brokers import UnknownTopic
@@ -202,5 +203,18 @@ def test_a_stream_beyond_the_end_of_its_log_is_reported_and_read_from_the_start(
         lax = Stream(client, failOnDataLoss="false")
         assert await lax.batch(beyond) == {**ENDS, 1: 0}
         assert await lax.batch({**ENDS, 1: 0}) == ENDS
+
+    with_topics(work)
+
+
+def test_a_stream_without_a_group_sends_no_request_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(client: SparkClient) -> None:
+        sent = SentRequests(monkeypatch)
+        stream = Stream(client, via="brokers", startingOffsets="earliest")
+        start = short(await stream.plan.initial())
+        end = await stream.batch(start)
+        assert len(await stream.places(start, end)) == 50
+        assert await stream.batch(end) == end
+        assert sent.of_groups == set()
 
     with_topics(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,3 +69,17 @@ def test_an_error_is_one_line(
     assert done.returncode == code
     assert "the reason" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "numpy"])
+def test_a_missing_package_is_named_in_one_line(inside: Run, tmp_path: Path, package: str) -> None:
+    path = tmp_path / "pipeline.toml"
+    assert inside("pipeline", "init", "delta", "--file", path).returncode == 0
+    program = f'import sys; sys.modules["{package}"] = None; from gnomon.cli.main import main; main()'
+    done = subprocess.run(
+        [sys.executable, "-c", program, "pipeline", "status", str(path)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"Error: pipelines need the package {package}, which is not installed: pip install 'gnomon[lake]'\n"
+    )

@@ -108,6 +108,20 @@ def test_without_any_broker_the_last_failure_is_raised_after_the_patience() -> N
     with_two_brokers(work)
 
 
+def test_the_patience_is_a_minute_by_default() -> None:
+    async def work(brokers: BrokerCluster, cluster: KafkaBrokers) -> None:
+        for machine in brokers.brokers.values():
+            machine.kill()
+        clock = brokers.simulation.clock
+        async with KafkaBrokers(cluster.world, brokers.bootstrap) as patient:
+            began = clock.monotonic()
+            with pytest.raises(Unreachable, match="no broker answers"):
+                await patient.retried("orders", lambda: end_of(patient, 0))
+            assert clock.monotonic() - began == pytest.approx(60, abs=2)
+
+    with_two_brokers(work)
+
+
 def test_a_final_error_is_raised_at_once() -> None:
     async def work(brokers: BrokerCluster, cluster: KafkaBrokers) -> None:
         began = brokers.simulation.clock.monotonic()

@@ -10,18 +10,20 @@ from typing import cast
 import pytest
 import trio
 import trio.testing
-from planned_log import OFFSETS, PlannedLog, Read, expected, with_log
+from planned_log import OFFSETS, PlannedLog, Read, entry_of, expected, with_log
 
 from gnomon.bookie import record as records
 from gnomon.bookie.bookie import Bookie, RangeRead
 from gnomon.bookie.entry import StoredEntry
-from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
+from gnomon.bookie.ids import ANY_SESSION, BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers.catalog import ListedBookies, Quorum
 from gnomon.bookie.ledgers.copies import SPECULATIVE_SECONDS
 from gnomon.bookie.remote import RemoteBookie
-from gnomon.log.entry import Offset
+from gnomon.log.entry import Offset, unpack_header
 from gnomon.log.plans.planned_entries import PlanOutdated, UnreadableEntry
 from gnomon.log.plans.planned_read import read_planned
+from gnomon.log.plans.read_plan import PlannedSegment
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient
 
 REPLICATED, STRIPED, SINGLE = Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(1, 1, 1)
 BOOKIES = [BookieId(f"bookie-{number}") for number in range(1, 4)]
@@ -177,6 +179,65 @@ def test_an_entry_is_not_given_up_while_a_bookie_with_a_sound_copy_may_be_elsewh
             run = log.segments[0]._replace(record=record, first=entry, last=entry, next_offset=end)
             with pytest.raises(PlanOutdated, match=f"entry {entry} of"):
                 await log.read(end - 1, end, [run])
+
+    with_log(work)
+
+
+async def left_by_a_fenced_writer(log: PlannedLog) -> None:
+    """Adds a ledger whose entry 2 has a copy of a fenced writer on one bookie, and that of its successor on two.
+
+    The successor never reaches that bookie. The batch of the fenced writer would begin at another offset.
+    """
+    await log.write(2, REPLICATED)
+    network, clock, old = log.cluster.simulation.network, log.client.world.clock, log.ledgers[0]
+    left = old.record.bookies[2]
+    for name in BOOKIES:
+        if name != left:
+            network.block("client", name)
+        else:
+            network.block("successor", name)
+    with trio.move_on_after(0.1) as waited:
+        await old.add(entry_of(900))
+    assert waited.cancelled_caught, "one copy confirms no entry"
+
+    async def succeed(client: LedgerClient) -> None:
+        ledger = await client.claim(old.name)
+        for _ in range(2):
+            await ledger.add(entry_of(log.end))
+            log.end += OFFSETS
+        log.ledgers.append(ledger)
+
+    await log.cluster.run_client("successor", succeed)
+    for name in BOOKIES:
+        network.unblock("client", name)
+    await clock.sleep(1)
+    new = log.ledgers[1]
+    assert new.record.fragments[-1].first_entry == 2
+    run = EntryId(0), new.last_add_confirmed
+    log.segments = [PlannedSegment(Offset(0), new.id, new.record, *run, Offset(log.end), new.length_bytes)]
+    bookie = log.bookies.get(left)
+    assert bookie is not None
+    orphan = await bookie.read(new.id, EntryId(2), ANY_SESSION)
+    assert unpack_header(orphan.payload).base_offset == 900
+
+
+def test_an_entry_that_a_fenced_writer_left_on_a_bookie_is_not_read() -> None:
+    async def work(log: PlannedLog) -> None:
+        await left_by_a_fenced_writer(log)
+        for start in range(log.end):
+            assert await log.read(start, log.end) == Read(expected(start, log.end), [])
+
+    with_log(work)
+
+
+def test_an_entry_whose_only_copy_at_hand_is_of_a_fenced_writer_asks_for_a_new_plan() -> None:
+    async def work(log: PlannedLog) -> None:
+        await left_by_a_fenced_writer(log)
+        for name in log.segments[0].record.bookies[:2]:
+            log.cluster.bookies[name].kill()
+        assert await log.read(0, 2 * OFFSETS) == Read(expected(0, 2 * OFFSETS), [])
+        with pytest.raises(PlanOutdated, match="entry 2 of ledger"):
+            await log.read(2 * OFFSETS, log.end)
 
     with_log(work)
 

@@ -14,7 +14,7 @@ from gnomon.client.kafka.admin import topic_configs
 from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.fetching import FetchedBatches, read_batches
 from gnomon.client.kafka.topic_partition import TopicPartition
-from gnomon.spark.decisions import BatchVerdict, StagedBatch
+from gnomon.spark.decisions import BatchVerdict, ProposedBatches, StagedBatch
 from gnomon.spark.writing import committing, staging, writer_topic
 from gnomon.spark.writing.committing import OtherMessage, SinkDriver, StagingLost, WriterFenced
 from gnomon.spark.writing.delivery import deliver
@@ -251,6 +251,28 @@ def test_what_is_staged_right_behind_a_proposal_stays(monkeypatch: pytest.Monkey
         await (await sink.driver()).commit("q", 0, [await sink.task(rows_of(MANY))])
         assert await (await sink.driver()).commit("q", 1, ahead) is BatchVerdict.OK
         assert await sink.values() == MANY + FEW
+
+    with_sink(work)
+
+
+@pytest.mark.parametrize("inline_max", [0, 1 << 20])
+def test_the_ends_of_a_decision_are_behind_its_batches_and_before_its_rows(
+    monkeypatch: pytest.MonkeyPatch, inline_max: int
+) -> None:  # 3
+    monkeypatch.setattr(staging, "MESSAGE_BYTES_MAX", inline_max)
+
+    async def work(sink: SinkClient) -> None:
+        for batch in range(2):
+            driver, topic = await sink.driver(), await sink.topic()
+            written = (await sink.bounds(TARGET))[1]
+            await driver.commit("q", batch, [await sink.task(rows_of(MANY)), await sink.task(rows_of(FEW), task=1)])
+            decision = driver.decisions.last
+            assert decision is not None
+            ends = {place.partition: (await sink.bounds(place))[1] for place in topic.staging}
+            assert decision.staging_ends == ends
+            assert all(decision.staged_from[number] < ends[number] for number in decision.staged_from)
+            assert ProposedBatches.decode(decision.content).target_ends == {TARGET: written}
+            assert await driver.undelivered() is None
 
     with_sink(work)
 

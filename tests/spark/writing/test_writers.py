@@ -80,6 +80,7 @@ def test_a_deleted_topic_is_named_with_the_answer_of_the_brokers(monkeypatch: py
         await delete_topic(sink.cluster, TARGET.topic)
         with pytest.raises(DeliveryFailed, match=r"partition 0 of topic 'others': .*UNKNOWN_TOPIC_OR_PARTITION"):
             await Writers(sink.cluster).finish("w")
+        assert not (await Writers(sink.cluster).state("w")).is_applied
 
     with_sink(work)
 
