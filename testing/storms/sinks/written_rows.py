@@ -1,8 +1,8 @@
 """The rows that the queries of a sink write, and the judge of a target topic. Pure.
 
 1. The rows of a batch follow from the query and the batch id alone: a driver that runs the batch again has the same.
-2. A target partition has the rows of each query in the order of batches, tasks and rows, each once. The rows of a batch
-   are not mixed with others.
+2. A target partition has the rows of each query in the order of batches, tasks and rows, each once, and no other rows.
+   The rows of a batch are not mixed with others.
 3. A batch whose commit returned is in the target. Of the others only the next one may be, and then it is whole.
 4. At any instant, a reader of a partition sees the first of these rows and no others.
 5. If no query takes the writer over, only one query has rows.
@@ -52,6 +52,8 @@ def findings(partitions: Sequence[Sequence[str]], finished: Mapping[str, int], *
         if len(owners) != len({tuple(owner) for owner in owners}):
             found.append(f"partition {partition}: the rows of a batch are mixed with others")
     owning = sorted({row.partition("/")[0] for values in partitions for row in values})
+    if unknown := [owner for owner in owning if owner not in finished]:
+        found.append(f"there are rows of {unknown}, which are no queries")
     if len(owning) > 1 and not takes_over:
         found.append(f"the queries {owning} have rows, and none takes the writer over")
     return found

@@ -9,6 +9,7 @@ from gnomon.testing.storms.sinks.written_rows import (
     ROWS_MAX,
     TASKS_MAX,
     findings,
+    findings_meanwhile,
     partition_of,
     rows_of_tasks,
 )
@@ -33,7 +34,7 @@ def up_to(last: int, query: str = "q") -> list[tuple[str, int]]:
 
 
 def judged(partitions: list[list[str]], last: int = LAST) -> list[str]:
-    return findings(partitions, {"q": last})
+    return findings(partitions, {"q": last}, takes_over=True)
 
 
 def places(batch: int, partition: int) -> list[int]:
@@ -76,7 +77,7 @@ def test_batches_of_several_queries_may_be_in_any_order_of_queries() -> None:  #
     one, other = up_to(LAST, "a"), up_to(LAST, "b")
     alternating = [batch for pair in zip(one, other, strict=True) for batch in pair]
     for batches in ([*one, *other], [*other, *one], alternating):
-        assert findings(written(*batches), {"a": LAST, "b": LAST}) == []
+        assert findings(written(*batches), {"a": LAST, "b": LAST}, takes_over=True) == []
 
 
 @pytest.mark.parametrize("partition", range(PARTITIONS))
@@ -142,12 +143,12 @@ def test_the_rows_of_a_batch_mixed_with_those_of_another_query_are_found() -> No
     target = written(*up_to(LAST, "a"), *up_to(LAST, "b"))
     target[1].insert(1, target[1].pop())
     finished = {"a": LAST, "b": LAST}
-    assert "partition 1: the rows of a batch are mixed with others" in findings(target, finished)
+    assert "partition 1: the rows of a batch are mixed with others" in findings(target, finished, takes_over=True)
     mixed = written(("a", LARGE), ("b", LARGE))
     for values in mixed:
         values.sort(key=lambda row: int(row.rpartition("/")[2]))
     text = [f"partition {partition}: the rows of a batch are mixed with others" for partition in range(PARTITIONS)]
-    assert [finding for finding in findings(mixed, {}) if "mixed" in finding] == text
+    assert [finding for finding in findings(mixed, {}, takes_over=True) if "mixed" in finding] == text
 
 
 def test_a_committed_batch_that_is_not_there_is_found() -> None:  # 3
@@ -177,6 +178,38 @@ def test_two_batches_more_are_found() -> None:  # 3
 def test_each_query_is_judged_by_its_own_commits() -> None:  # 3
     target = written(*up_to(LAST, "a"), *up_to(0, "b"))
     assert rows("b", 1)
-    assert findings(target, {"a": LAST, "b": 0}) == []
-    (finding,) = findings(target, {"a": LAST, "b": 1})
+    assert findings(target, {"a": LAST, "b": 0}, takes_over=True) == []
+    (finding,) = findings(target, {"a": LAST, "b": 1}, takes_over=True)
     assert finding.startswith("query b: ")
+
+
+def test_rows_of_an_unknown_query_are_found() -> None:  # 2
+    target = written(*up_to(LAST))
+    target[1].append("other/0/0/1")
+    assert judged(target) == ["there are rows of ['other'], which are no queries"]
+
+
+def test_a_reader_meanwhile_may_see_any_first_rows_of_each_partition() -> None:  # 4
+    whole = written(*up_to(LAST, "a"), *up_to(LAST, "b"))
+    for ends in ((0, 0), (1, 0), (len(whole[0]), 3), tuple(map(len, whole))):
+        seen = [values[:end] for values, end in zip(whole, ends, strict=True)]
+        assert findings_meanwhile(seen, ("a", "b")) == []
+
+
+@pytest.mark.parametrize("partition", range(PARTITIONS))
+def test_a_row_that_a_reader_meanwhile_misses_or_sees_twice_is_found(partition: int) -> None:  # 4
+    at = places(LARGE, partition)[1]
+    for change in ("missing", "twice"):
+        target = written(*up_to(LAST))
+        row = target[partition].pop(at)
+        target[partition][at:at] = [] if change == "missing" else [row, row]
+        (finding,) = findings_meanwhile(target, ("q",))
+        assert finding.startswith("query q, meanwhile: row "), change
+
+
+def test_rows_of_two_queries_are_found_where_none_takes_the_writer_over() -> None:  # 5
+    target = written(*up_to(LAST, "a"), ("b", LARGE - 1))
+    finished = {"a": LAST, "b": -1}
+    found = findings(target, finished, takes_over=False)
+    assert "the queries ['a', 'b'] have rows, and none takes the writer over" in found
+    assert findings(written(*up_to(LAST, "a")), finished, takes_over=False) == []
