@@ -36,6 +36,11 @@ class ClusterBroker:
         self._cluster.__exit__()
         assert self._cluster.ended == [], "a process ended by itself"
 
+    @property
+    def native_address(self) -> str:
+        """The native ports of the brokers."""
+        return ",".join(node.ready["native"] for node in self._cluster.of("broker"))
+
     def kill(self) -> None:
         """Kills one broker and one bookie with SIGKILL."""
         for role in ("broker", "bookie"):

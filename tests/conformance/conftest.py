@@ -20,6 +20,7 @@ from gnomon.testing import KafkaBroker
 sys.path.insert(0, str(Path(__file__).parent))  # for `families`: test folders are no packages
 
 from cluster_broker import ClusterBroker
+from decoded_topics import check_columns
 from toolchains import jars, tool
 
 from families.aim import FAMILIES, SETTINGS, connected
@@ -57,16 +58,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all tests that do not stop it."""
+    """One broker for all tests that do not stop it; in the end what they have written is decoded by columns."""
     with started(request, tmp_path_factory) as broker:
         yield broker
+        check_columns(broker.bootstrap_servers)
 
 
 @pytest.fixture
 def own_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker for one test to kill."""
+    """A broker for one test to kill; in the end what it has written is decoded by columns."""
     with started(request, tmp_path_factory) as broker:
         yield broker
+        check_columns(broker.bootstrap_servers)
 
 
 def started(request: pytest.FixtureRequest, directories: pytest.TempPathFactory) -> Broker:

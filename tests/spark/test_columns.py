@@ -9,23 +9,20 @@ from typing import Any
 
 import edges
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
+from column_rows import ALL, EVERYTHING, LIMIT, decoded, expected
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.spark.columns import SCHEMA, ColumnDecoder, Range, UnreadableBatch
+from gnomon.spark.columns import ColumnDecoder, Range, UnreadableBatch
 from gnomon.wire.kafka.batch import HEADER_BYTES, MalformedBatch, parse_batch, patched_prefix, with_log_append_time
 from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge
 from gnomon.wire.kafka.records import Record, build_batch, framed, iterate_records
 
-LIMIT = 16 << 20
 BATCH_BYTES = 4_096
 """The most bytes of records of a batch where memory is measured."""
 MEMORY_BYTES = 64 * BATCH_BYTES
 """Some 30 times as much is allowed (invariant 3), and what errors and small arrays take."""
-ALL = SCHEMA.names
-EVERYTHING = Range("orders", 3, 0, 1 << 62)
 fields = st.none() | st.binary(max_size=20) | edges.byte_strings
 header = st.tuples(st.text(max_size=70) | edges.texts, st.none() | st.binary(max_size=10))
 headers = st.lists(header, max_size=3).map(tuple) | st.lists(header, min_size=20, max_size=40).map(tuple)
@@ -49,40 +46,6 @@ def placed(contents: Any) -> list[memoryview]:
         made.append(memoryview(batch))
         offset = parse_batch(made[-1]).next_offset
     return made
-
-
-def expected(given_batches: list[memoryview], wanted: Range = EVERYTHING) -> list[dict[str, Any]]:
-    found = []
-    for batch in given_batches:
-        head = parse_batch(batch)
-        for record in iterate_records(batch, LIMIT):
-            offset = head.base_offset + record.offset_delta
-            stamped = head.is_log_append_time
-            time = head.max_timestamp if stamped else head.base_timestamp + record.timestamp_delta
-            named = [{"key": key, "value": value} for key, value in record.headers] or None
-            row = (record.key, record.value, wanted.topic, wanted.partition, offset, time, int(stamped), named)
-            if wanted.start <= offset < wanted.stop:
-                found.append(dict(zip(ALL, row, strict=True)))
-    return found
-
-
-def decoded(given_batches: list[memoryview], wanted: Range = EVERYTHING, columns: Any = ALL, **bounds: int) -> Any:
-    decoder = ColumnDecoder(wanted, columns, **bounds)
-    found = []
-    for result in [*map(decoder.add, given_batches), decoder.flush()]:
-        if result is not None:
-            result.validate(full=True)
-            assert result.schema == pa.schema([SCHEMA.field(name) for name in columns])
-            found += plain(result).to_pylist()
-    return found
-
-
-def plain(result: pa.RecordBatch) -> pa.RecordBatch:
-    """With timestamps as milliseconds, since Python's have fewer years than Kafka's."""
-    if "timestamp" not in result.schema.names:
-        return result
-    at = result.schema.names.index("timestamp")
-    return result.set_column(at, "timestamp", pc.divide(result.column(at).cast(pa.int64()), 1_000))
 
 
 @settings(max_examples=200, deadline=None)

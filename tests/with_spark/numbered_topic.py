@@ -56,6 +56,12 @@ class NumberedTopic:
         assert producer.flush() == 0
         self.sent += count
 
+    def delete_before(self, offset: int) -> None:
+        """Deletes the records of each partition before an offset."""
+        places = [TopicPartition(self.name, index, offset) for index in range(self.partitions)]
+        for done in self._admin.delete_records(places).values():
+            done.result()
+
     def check(self, rows: DataFrame) -> None:
         """Each record is one of the rows, once. The rows have `value`, `partition` and `offset`."""
         found = rows.selectExpr("int(string(value)) as number", "partition", "offset").collect()
