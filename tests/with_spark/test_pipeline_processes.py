@@ -8,11 +8,11 @@ import subprocess
 import time
 from pathlib import Path
 
-import duckdb
 import psutil
 import pytest
 from cluster_broker import ClusterBroker
 from copying import WAIT_SECONDS
+from followed_table import KINDS, Target
 from numbered_topic import NumberedTopic
 from pipeline_driver import GNOMON, PipelineDriver
 
@@ -28,13 +28,18 @@ options = {{maxOffsetsPerTrigger = 100}}
 kind = "csv"
 schema = "number BIGINT"
 [target]
-kind = "{kind}"
-path = "table"
+{target}
 [trigger]
 {trigger}
 [spark]
 "spark.master" = "local[2]"
 """
+PATH = 'path = "table"'
+PLACES = {
+    "delta": PATH,
+    "iceberg": 'table = "default.table"\ncatalog = {type = "sql", uri = "sqlite:///catalog.db", warehouse = "w"}',
+    "parquet": PATH,
+}
 
 
 class PipelineFolder(PipelineDriver):
@@ -44,8 +49,9 @@ class PipelineFolder(PipelineDriver):
         self, folder: Path, topic: NumberedTopic, kind: str, trigger: str = 'every = "100 milliseconds"'
     ) -> None:
         self._folder, self._topic, self._kind = folder, topic, kind
+        target = f'kind = "{kind}"\n{PLACES[kind]}'
         super().__init__(folder / "copy.toml", folder / "copy.checkpoint" / "0")
-        self.file.write_text(FILE.format(servers=topic.servers, topic=topic.name, kind=kind, trigger=trigger))
+        self.file.write_text(FILE.format(servers=topic.servers, topic=topic.name, target=target, trigger=trigger))
 
     def run(self) -> None:
         """Runs to the present end of the topic."""
@@ -57,18 +63,12 @@ class PipelineFolder(PipelineDriver):
 
     def check(self) -> None:
         """Each record is in the table once."""
-        if self._kind == "delta":
-            import deltalake
-
-            found = duckdb.from_arrow(deltalake.DeltaTable(str(self._folder / "table")).to_pyarrow_dataset())
-        else:
-            found = duckdb.read_parquet(f"{self._folder}/table/*.parquet")
-        rows = found.project("number, _partition, _offset").order("number").fetchall()
+        rows = Target(self._kind, self._folder).rows("number, _partition, _offset")
         partitions = self._topic.partitions
         assert rows == [(n, n % partitions, n // partitions) for n in range(self._topic.sent)]
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_record_is_in_the_table_once_though_drivers_and_brokers_are_killed(
     topic: NumberedTopic, broker: KafkaBroker | ClusterBroker, tmp_path: Path, kind: str
 ) -> None:

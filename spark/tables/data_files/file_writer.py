@@ -5,7 +5,9 @@
 2. The rows of a file have the same values in these columns, and its folder is named after them.
 3. At most OPEN_FILES_MAX files are open, and at most BUFFERED_BYTES_MAX of rows wait for the next row group, beside
    those of the batch that is written.
-4. Where the columns are not in the files, an empty text becomes null: in names of folders both are the same.
+4. A file has at most `bytes_max` bytes, unless one batch has more: it ends before rows that take more memory than it
+   has room.
+5. Where the columns are not in the files, an empty text becomes null: in names of folders both are the same.
 
 Rows wait without a file: a file that was opened for few rows would have to be closed for the rows of other values, and
 a batch with rows of 200 values would leave 150 small files each time.
@@ -28,7 +30,6 @@ from gnomon.spark.tables.local_folder import local_folder, make_folder, sync_fol
 from gnomon.spark.tables.table import BadTable
 
 BYTES_MAX: Final = 128 << 20
-"""The usual size of a file."""
 OPEN_FILES_MAX: Final = 100
 GROUP_BYTES: Final = 16 << 20
 """Rows in memory that become a row group."""
@@ -46,7 +47,7 @@ class FileWriter:
     Args:
         layout: see `Table.prepare`.
         schema: the columns of the rows, those included that the table is partitioned by.
-        bytes_max: a file of about this size is closed.
+        bytes_max: of a file.
 
     Raises:
         BadTable: the layout's location is no local folder.
@@ -111,6 +112,8 @@ class FileWriter:
         """Writes the waiting rows of these values as a row group."""
         waiting = self._waiting.pop(values)
         self._waiting_bytes -= waiting.bytes
+        if values in self._open and self._open[values].written_bytes + waiting.bytes > self._bytes_max:
+            self._close(values)
         file = self._open.pop(values, None)
         if file is None:
             if len(self._open) >= OPEN_FILES_MAX:
@@ -118,8 +121,6 @@ class FileWriter:
             file = _OpenFile(self._folder, waiting.folder + self._new_name(), values, self._file_schema)
         self._open[values] = file  # the last one is the one that was used last
         file.write(waiting.batches)
-        if file.written_bytes >= self._bytes_max:
-            self._close(values)
 
     def _new_name(self) -> str:
         return f"{uuid.uuid4()}{self._layout.suffix}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,21 +53,24 @@ def test_staged_files_are_beside_each_other_and_keep_their_columns(tmp_path: Pat
     assert pq.ParquetFile(tmp_path / files[0].path).read().to_pydict() == {"id": [2], "part": [""]}
 
 
-def test_an_empty_text_is_null_where_the_column_is_not_in_the_files(tmp_path: Path) -> None:  # 4
+def test_an_empty_text_is_null_where_the_column_is_not_in_the_files(tmp_path: Path) -> None:  # 5
     writer = FileWriter(FileLayout(str(tmp_path), ("part",), keep_partition_columns=False), SCHEMA)
     writer.write(batch((1, ""), (2, None)))
     assert [(file.partition, file.rows) for file in writer.close()] == [((None,), 2)]
 
 
-def test_a_file_ends_at_about_its_greatest_size(tmp_path: Path) -> None:
-    writer = FileWriter(FileLayout(str(tmp_path)), SCHEMA, bytes_max=20_000)
-    for begin in range(0, 100_000, 5_000):
-        numbers = pa.array([each * 2_654_435_761 % 2**40 for each in range(begin, begin + 5_000)], pa.int64())
-        writer.write(pa.RecordBatch.from_arrays([numbers, pa.nulls(5_000, pa.string())], schema=SCHEMA))
+def test_no_file_is_larger_than_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # 4
+    """The values do not compress: a row group is as large in the file as in memory."""
+    monkeypatch.setattr(file_writer, "GROUP_BYTES", 100_000)
+    bound, random = 1_000_000, Random(5)
+    schema = pa.schema([("value", pa.binary())])
+    writer = FileWriter(FileLayout(str(tmp_path)), schema, bytes_max=bound)
+    for _ in range(100):
+        writer.write(pa.RecordBatch.from_pydict({"value": [random.randbytes(100) for _ in range(500)]}, schema))
     files = writer.close()
-    assert sum(file.rows for file in files) == 100_000
-    assert len(files) > 5
-    assert all(20_000 <= file.bytes < 80_000 for file in files[:-1])
+    assert sum(file.rows for file in files) == 50_000
+    assert all(bound // 2 < file.bytes <= bound for file in files[:-1])
+    assert len(files) < 9
 
 
 def test_small_batches_share_a_row_group(tmp_path: Path) -> None:
