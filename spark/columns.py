@@ -132,7 +132,9 @@ class ColumnDecoder:
             records = decompress(header.compression, batch[HEADER_BYTES : header.size_bytes], self._batch_bytes_max)
             if len(records) > self._batch_bytes_max:
                 raise TooLarge(f"its records have {len(records)} bytes, {self._batch_bytes_max} are allowed")
-        except (MalformedBatch, TooLarge, CorruptData) as error:
+        except TooLarge as error:
+            raise self._unreadable(batch, f"{error}; the option maxBatchBytes allows more") from None
+        except (MalformedBatch, CorruptData) as error:
             raise self._unreadable(batch, error) from None
         self._gathered.append(_Gathered(header, batch, records))
         self._gathered_bytes += len(records)
@@ -192,7 +194,7 @@ class ColumnDecoder:
             gathered[-1].batch, _Inconsistent("its offsets are not above those of the batches before")
         )
 
-    def _unreadable(self, batch: memoryview, reason: Exception) -> UnreadableBatch:
+    def _unreadable(self, batch: memoryview, reason: object) -> UnreadableBatch:
         place = f"topic {self._range.topic!r}, partition {self._range.partition}"
         try:
             header = parse_batch(batch)

@@ -173,9 +173,8 @@ def test_a_batch_with_more_bytes_of_records_than_allowed_is_refused(codec: Codec
     size = len(build_batch([record], base_timestamp=0)) - HEADER_BYTES
     batch = memoryview(build_batch([record], base_timestamp=0, compression=codec, base_offset=7))
     assert len(decoded([batch], batch_bytes_max=size)) == 1
-    with pytest.raises(
-        UnreadableBatch, match=rf"topic 'orders', partition 3, offsets 7 to 7: .* {size - 1} (are )?allowed"
-    ):
+    place, advice = "topic 'orders', partition 3, offsets 7 to 7", "the option maxBatchBytes allows more"
+    with pytest.raises(UnreadableBatch, match=rf"{place}: .* {size - 1} (are )?allowed; {advice}"):
         decoded([batch], batch_bytes_max=size - 1)
 
 

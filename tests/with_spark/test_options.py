@@ -48,7 +48,7 @@ def test_records_that_are_gone_are_an_error_or_are_left_out(
 def test_tasks_are_bounded_by_bytes(
     spark: SparkSession, orders: NumberedTopic, broker: KafkaBroker | ClusterBroker
 ) -> None:
-    frame = read(spark, "gnomon", orders, maxBytesPerTask="10000")
+    frame = read(spark, "gnomon", orders, maxBytesPerTask="2000")
     orders.check(frame)
     cut = frame.rdd.getNumPartitions() > orders.partitions
     assert cut == isinstance(broker, ClusterBroker), "plans of a standalone node have no bytes"
