@@ -11,8 +11,7 @@ import trio
 from gnomon.client.addresses import parse_addresses
 from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.fetching import read_batches
-from gnomon.client.kafka.offsets import find_offsets
-from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
+from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.runtime.trio_world import open_trio_world
 
 
@@ -34,14 +33,17 @@ def check_columns(servers: str) -> int:
 
 async def _written(servers: str) -> Sequence[tuple[TopicPartition, int, int, list[memoryview]]]:
     """The batches of each partition, and its bounds."""
+    from gnomon.spark.planning import bounds_of
+
     found = []
     async with open_trio_world() as world, KafkaBrokers(world, parse_addresses(servers), "decoded") as brokers:
-        for name, topic in (await brokers.retried("", brokers.topics)).items():
-            for place in (TopicPartition(name, number) for number in topic.leaders):
-                start, stop = [(await find_offsets(brokers, {place: end}))[place] or 0 for end in (EARLIEST, LATEST)]
-                batches: list[memoryview] = []
-                async with aclosing(read_batches(brokers, place, topic.id, start, stop)) as parts:
-                    async for part in parts:
-                        batches += part.batches
-                found.append((place, start, stop, batches))
+        topics = await brokers.retried("", brokers.topics)
+        ids = {TopicPartition(name, number): topic.id for name, topic in topics.items() for number in topic.leaders}
+        starts, ends = await bounds_of(brokers, ids)
+        for place, topic_id in ids.items():
+            batches: list[memoryview] = []
+            async with aclosing(read_batches(brokers, place, topic_id, starts[place], ends[place])) as parts:
+                async for part in parts:
+                    batches += part.batches
+            found.append((place, starts[place], ends[place], batches))
     return found

@@ -14,11 +14,10 @@ from gnomon.client.client import NativeClient
 from gnomon.client.errors import RecordsMissed
 from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.fetching import read_batches
-from gnomon.client.kafka.offsets import find_offsets
-from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
+from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.log.plans.planned_bookies import PlannedBookies
 from gnomon.spark.options import SourceOptions
-from gnomon.spark.planning import plan
+from gnomon.spark.planning import bounds_of, plan
 from gnomon.spark.reading import batches_of, decoded
 from gnomon.spark.task import decode_task, encode_task
 from gnomon.testing.storms.kafka.log_clients import ProduceRefused
@@ -36,15 +35,14 @@ async def fetched_rows(brokers: KafkaBrokers, topic: str) -> list[list[str]]:
         RequestRefused, Unreachable: as `read_batches`.
     """
     topic_id = (await brokers.topics([topic]))[topic].id
-    found: list[list[str]] = [[] for _ in range(PARTITIONS)]
-    for partition, rows in enumerate(found):
-        place = TopicPartition(topic, partition)
-        start, stop = [(await find_offsets(brokers, {place: end}))[place] or 0 for end in (EARLIEST, LATEST)]
-        async with aclosing(read_batches(brokers, place, topic_id, start, stop)) as parts:
+    found = {TopicPartition(topic, partition): list[str]() for partition in range(PARTITIONS)}
+    starts, ends = await bounds_of(brokers, found)
+    for place, rows in found.items():
+        async with aclosing(read_batches(brokers, place, topic_id, starts[place], ends[place])) as parts:
             async for part in parts:
                 for batch in part.batches:
                     rows += [(record.value or b"").decode() for record in iterate_records(batch, RECORD_BYTES_MAX)]
-    return found
+    return list(found.values())
 
 
 def source_options(addresses: Sequence[Address], topic: str, tasks_min: int) -> SourceOptions:
