@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help map run test check simulate planted attacks damage promises mutations chaos chaos-spark bench bench-fanout bench-spark conformance test-spark versions package clean
+.PHONY: help map run test check simulate planted attacks damage fuzz promises mutations chaos chaos-spark bench bench-fanout bench-spark conformance test-spark versions package clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -47,6 +47,10 @@ attacks: $(STAMP) ## hostile requests to a real broker beside a healthy client: 
 
 damage: $(STAMP) ## PLACES=1000 copies of a data directory, each damaged in one place [SEED=n]: what a broker, and a bookie of a cluster, makes of it
 	@PLACES=$(or $(PLACES),1000) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/damage
+
+fuzz: $(STAMP) ## CHANGES=10000000 record batches with drawn changes, decoded by columns and record by record, 20 minutes [SEED=n]
+	@CHANGES=$(or $(CHANGES),10000000) SEED=$(or $(SEED),1) PROCESSES=$(or $(PROCESSES),$(shell nproc)) \
+		$(BIN)/python -m pytest -q -p no:cacheprovider tests/fuzz
 
 promises: $(STAMP) ## real processes, native clients: SEEKS=500 of each kind of consumer under steady produce, CALLS=1000 cancelled at drawn steps
 	@SEEKS=$(or $(SEEKS),500) CALLS=$(or $(CALLS),1000) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/promises

@@ -2,6 +2,7 @@
 
 1. `…Timestamp` counts before `…OffsetsByTimestamp`, and that before `…Offsets`.
 2. Two of `subscribe`, `subscribePattern` and `assign` are an error, and so is none.
+3. A stream may have an end, unlike one of the connector: `streaming`, invariant 3.
 """
 
 from __future__ import annotations
@@ -114,12 +115,10 @@ class SourceOptions:
         topics, pattern, assigned = _subscription(options)
         starting = _bound(options, "starting", "latest" if streaming else "earliest")
         ending = _bound(options, "ending", "latest")
-        if streaming and ending.option:
-            raise BadOption(f"{ending.option}: a stream has no end: use a batch read, or trigger(availableNow=True)")
         if not streaming and LATEST in (starting.default, *starting.each.values()) and not starting.is_time:
             raise BadOption(f"{starting.option}: a batch read that starts at the latest offset would be empty")
         if EARLIEST in (ending.default, *ending.each.values()) and not ending.is_time:
-            raise BadOption(f"{ending.option}: a batch read that ends at the earliest offset would be empty")
+            raise BadOption(f"{ending.option}: a read that ends at the earliest offset would be empty")
         return cls(
             options.addresses(),
             topics,

@@ -3,14 +3,15 @@
     options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
     rows = spark.read.format("gnomon").options(**options).load()
 
-The driver plans the read, and its tasks read ranges of partitions as Arrow record batches.
+The driver plans the read, and its tasks read ranges of partitions as Arrow record batches. `GnomonTasks` hands out
+the tasks themselves.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -43,7 +44,10 @@ from gnomon.spark.task import Task, decode_task, encode_task
 from gnomon.spark.writing.row_encoder import check_columns
 from gnomon.spark.writing.sink_options import SinkOptions
 
+TASK_COLUMNS = "taskColumns"
+"""The option of `GnomonTasks` with the columns to read."""
 _HEADERS = "headers"
+_TASK_SCHEMA = pa.schema([("task", pa.binary())])
 _warn = logging.getLogger(__name__).warning
 
 
@@ -76,6 +80,35 @@ class GnomonDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Appends rows to topics, batch by batch."""
         return GnomonStreamWriter(sink_options(self.options, schema, overwrite, streaming=True))
+
+
+class GnomonTasks(GnomonDataSource):
+    """The tasks of a read, one row each, for a function of Arrow batches that reads them itself (`rows_of_tasks`).
+
+    Its rows then reach the function without the JVM. The options are those of the format `gnomon`, and TASK_COLUMNS.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        given = dict(options)
+        self._columns = given.pop(TASK_COLUMNS).split(",")
+        super().__init__(given)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "gnomon-tasks"
+
+    def schema(self) -> StructType:
+        """The tasks as bytes."""
+        return from_arrow_schema(_TASK_SCHEMA)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Plans a batch read."""
+        return _TaskReader(SourceOptions.parse(self.options, streaming=False), self._columns)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Plans a read batch by batch."""
+        return _StreamTaskReader(SourceOptions.parse(self.options, streaming=True), self._columns)
 
 
 class TaskPartition(InputPartition):
@@ -177,16 +210,59 @@ class _WorkerReader(DataSourceStreamReader):
         return rows_of(partition)
 
 
+class _TaskReader(GnomonReader):
+    """A batch read whose rows are its tasks."""
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _row_of(partition)
+
+
+class _StreamTaskReader(GnomonStreamReader):
+    """A stream whose rows are its tasks."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _WorkerTaskReader, ()
+
+
+class _WorkerTaskReader(DataSourceStreamReader):
+    """The part of a `_StreamTaskReader` that workers use."""
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _row_of(partition)
+
+
 def rows_of(partition: InputPartition) -> Iterator[Any]:
-    """The rows of a task; raises as `decoded` and `batches_of`, and OtherVersion as `decode_task`.
+    """The rows of a task; raises as `rows_of_tasks`.
 
     For a plan without tasks Spark runs one task of its own, which has no rows.
     """
     if isinstance(partition, TaskPartition):
-        task = decode_task(partition.task)
-        (brokers, bookies, _), thread = cluster_of(task.addresses)
-        with closing(each(thread, batches_of(brokers, bookies, task, _warn))) as parts:
-            yield from decoded(task, parts)
+        yield from _rows(partition.task)
+
+
+def _row_of(partition: InputPartition) -> Iterator[Any]:
+    if isinstance(partition, TaskPartition):
+        yield pa.record_batch([pa.array([partition.task], pa.binary())], _TASK_SCHEMA)
+
+
+def rows_of_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of tasks, which are rows of `GnomonTasks`, one task after the other.
+
+    Raises:
+        OtherVersion: as `decode_task`.
+        UnreadableBatch, WrongRowCount: as `decoded`.
+        DataLost, UnreadableEntry, MalformedBatch, RequestRefused, Unreachable: as `batches_of`.
+    """
+    for batch in batches:
+        for task in batch.column(0):
+            yield from _rows(task.as_py())
+
+
+def _rows(encoded: bytes) -> Iterator[pa.RecordBatch]:
+    task = decode_task(encoded)
+    (brokers, bookies, _), thread = cluster_of(task.addresses)
+    with closing(each(thread, batches_of(brokers, bookies, task, _warn))) as parts:
+        yield from decoded(task, parts)
 
 
 def sink_options(given: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> SinkOptions:

@@ -4,7 +4,7 @@
 2. A batch has at most `maxOffsetsPerTrigger` offsets (`offsets.admitted`). It waits for `minOffsetsPerTrigger` of
    them, at most `maxTriggerDelay` since the batch before; the first batch does not wait.
 3. With a target (`Trigger.AvailableNow`) the stream ends at the offsets, and with the partitions, that existed when the
-   target was taken; then no batch waits.
+   target was taken; then no batch waits. It does not go beyond `ending…`, which needs a target.
 4. The records from the start of the last planned batch on are held (`bookie_plans`), also while the stream waits, and
    while `keep_held` runs, however long the batch takes.
 5. Offsets that are gone are lost data (`planning`, invariant 2): records that were deleted, partitions and topics that
@@ -26,7 +26,7 @@ from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.runtime.world import Unreachable
 from gnomon.spark.bookie_plans import BookiePlans, NoBookies
 from gnomon.spark.columns import Range
-from gnomon.spark.offsets import Offsets, admitted, backlog
+from gnomon.spark.offsets import BadOption, Offsets, admitted, backlog
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.planning import bounds_of, kept, partitions_of, report_loss, resolved, tasks_of
 from gnomon.spark.task import Task
@@ -78,8 +78,11 @@ class StreamPlan:
         return self._initial
 
     async def take_target(self) -> None:
-        """Has the stream end at the present ends of the present partitions; raises as `plan`."""
-        self._target = await self.ends()
+        """Has the stream end at the present ends of the present partitions, or before them; raises as `plan`."""
+        await self._look_up()
+        earliest, latest = await bounds_of(self._cluster, self._ids)
+        ends = await resolved(self._cluster, self._options.ending, earliest, latest, none_is_end=True)
+        self._target = {place: min(end, latest[place]) for place, end in ends.items()}
 
     async def ends(self) -> Offsets:
         """The ends of all partitions; raises as `tasks`."""
@@ -90,13 +93,17 @@ class StreamPlan:
         """Where the batch that starts at `start` ends; `start` itself if there is none yet.
 
         Raises:
+            BadOption: the stream has an end, and no target.
             DataLost: see invariant 5.
             RequestRefused, Unreachable: as `KafkaBrokers.retried`.
         """
+        target, ending = self._target, self._options.ending.option
+        if target is None and ending:
+            raise BadOption(f"{ending}: a stream has an end only with trigger(availableNow=True)")
         await self._look_up()
         earliest, latest = await bounds_of(self._cluster, self._ids)
-        if self._target is not None:
-            latest = {place: min(end, self._target[place]) for place, end in latest.items() if place in self._target}
+        if target is not None:
+            latest = {place: end for place, end in latest.items() if place in target}
         for place in sorted(start.keys() - earliest.keys()):
             self._lost(place, f"it was deleted, the stream was at offset {start[place]}")
         begin = {place: start.get(place, earliest[place]) for place in latest}
@@ -106,11 +113,12 @@ class StreamPlan:
             if latest[place] < begin[place]:
                 self._lost(place, f"its log ends at {latest[place]}, the stream was at offset {begin[place]}")
                 self._restarted.add(place)
-        if not self._restarted and not self._is_due(sum(backlog(begin, latest).values())):
+        ends = latest if target is None else {place: min(end, target[place]) for place, end in latest.items()}
+        if not self._restarted and not self._is_due(sum(backlog(begin, ends).values())):
             await self._hold(begin)
             return start
         self._last_batch = self._now()
-        found = admitted(begin, latest, offsets_max)
+        found = admitted(begin, ends, offsets_max)
         for place in self._restarted & found.keys():
             found[place] = earliest[place]
         self._restarted.clear()

@@ -15,6 +15,7 @@ SECONDS_OF_A_UNIT: Final = {
     "promises": ("SEEKS", 10.0),
     "chaos": ("MINUTES", 120.0),
     "chaos_spark": ("RUNS", 240.0),
+    "fuzz": ("CHANGES", 0.002),
 }
 """By folder: the variable that asks for more work, and the seconds that one unit of it takes at most."""
 SECONDS: Final = {"attacks": 900.0, "conformance": 1800.0}

@@ -27,6 +27,7 @@ class PartitionBacklog(NamedTuple):
     position: int
     """The next offset that the pipeline reads."""
     end: int
+    """The end of the log, or that of the pipeline's source."""
 
     @property
     def place(self) -> TopicPartition:
@@ -54,8 +55,9 @@ async def backlog_of(cluster: KafkaBrokers, options: SourceOptions, read: Offset
     earliest, latest = await bounds_of(cluster, places)
     if read is None:
         read = await resolved(cluster, options.starting, earliest, latest, none_is_end=options.late_start_is_latest)
+    ends = await resolved(cluster, options.ending, earliest, latest, none_is_end=True)
     return [
-        PartitionBacklog(*place, earliest[place], read.get(place, earliest[place]), latest[place])
+        PartitionBacklog(*place, earliest[place], read.get(place, earliest[place]), min(ends[place], latest[place]))
         for place in sorted(places)
     ]
 

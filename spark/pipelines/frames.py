@@ -1,13 +1,15 @@
 """The data frames of a pipeline: records as Spark reads them, their rows, and the files that tasks write of these.
 
-Where the rows are neither queried nor replaced, one task reads records, decodes them and writes files. Otherwise a
-first step decodes them into rows, which Spark hands to the query or the function, and the result to the tasks that
-write files. Dead records pass the query by: they are a branch of their own, which reads the topics once more.
+Where the rows are neither queried nor replaced, Spark hands the tasks of the read to one function, which reads records,
+decodes them and writes files: the records never pass the JVM. Otherwise a first step decodes them into rows, which
+Spark hands to the query or the function, and the result to the tasks that write files. Dead records pass the query by:
+they are a branch of their own, which reads the topics once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +26,7 @@ from gnomon.spark.pipelines.tasks.decoding import DEAD_COLUMN, DELETED_COLUMN, K
 from gnomon.spark.pipelines.tasks.spark_schema import arrow_schema
 from gnomon.spark.pipelines.tasks.task_result import RESULT_DDL, TaskResult, decode_result
 from gnomon.spark.pipelines.tasks.task_writer import RecordDecoder, TaskWriter, decoding_of
+from gnomon.spark.source import TASK_COLUMNS, GnomonDataSource, GnomonTasks, rows_of_tasks
 from gnomon.spark.tables.table import Table
 
 if TYPE_CHECKING:
@@ -42,28 +45,42 @@ class WrittenRows(NamedTuple):
     results: list[TaskResult]
 
 
-class RowFrames:
-    """The data frames of one pipeline."""
+@dataclass(frozen=True, slots=True)
+class _TasksWriter:
+    """A writer of records that reads them from the tasks that it is given."""
 
-    def __init__(self, settings: PipelineSettings) -> None:
-        self._settings = settings
+    writer: TaskWriter
+
+    def __call__(self, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.writer(rows_of_tasks(tasks))
+
+
+class RowFrames:
+    """The data frames of one pipeline in a session."""
+
+    def __init__(self, settings: PipelineSettings, session: SparkSession) -> None:
+        self._settings, self._session = settings, session
         self._decoding = decoding_of(settings)
 
     def rows(self, reading: DataFrameReader | DataStreamReader) -> DataFrame:
-        """The rows of records, or the records where a task decodes and writes at once.
+        """The rows of records, or the tasks of the read where these decode and write at once.
 
         Args:
-            reading: Spark's reader of a stream or a batch, with the source's options.
+            reading: the session's reader of a stream or a batch, with the options of the format `gnomon`.
 
         Raises:
             BadPipeline: the query or its result cannot be used.
         """
-        records = reading.schema(from_arrow_schema(self._decoding.read_schema)).load()
-        return records if self.decodes_and_writes_at_once else self._queried(records)
+        read_schema = self._decoding.read_schema
+        if self.decodes_and_writes_at_once:
+            self._session.dataSource.register(GnomonTasks)
+            return reading.format(GnomonTasks.name()).option(TASK_COLUMNS, ",".join(read_schema.names)).load()
+        records = reading.format(GnomonDataSource.name()).schema(from_arrow_schema(read_schema)).load()
+        return self._queried(records)
 
     @property
     def decodes_and_writes_at_once(self) -> bool:
-        """Whether `rows` are records."""
+        """Whether `rows` are tasks."""
         return self._settings.transform == AS_IS and not self._settings.target.upserts
 
     def write(self, frame: DataFrame, table: Table, dead_letters: DeadPlace) -> WrittenRows:
@@ -89,7 +106,7 @@ class RowFrames:
             target.place_columns[-1],
             dead_letters,
         )
-        found = frame.mapInArrow(writer, RESULT_DDL).collect()
+        found = frame.mapInArrow(_TasksWriter(writer) if at_once else writer, RESULT_DDL).collect()
         return WrittenRows(columns, [decode_result(bytes(row[0])) for row in found])
 
     def _queried(self, records: DataFrame) -> DataFrame:

@@ -54,7 +54,7 @@ class Runner:
     ) -> None:
         self._settings, self._session, self._checkpoint = settings, session, checkpoint
         self._table, self._commit, self._committed = table, commit, committed
-        self._frames = RowFrames(settings)
+        self._frames = RowFrames(settings, session)
         self._meter: ProgressMeter | None = None
         self._failure: Exception | None = None
         self._stopping = False
@@ -87,7 +87,7 @@ class Runner:
     def _started(self) -> StreamingQuery:
         settings = self._settings
         starting = self._checkpoint.generation.starting or settings.source.starting
-        reading = self._session.readStream.format("gnomon").options(**settings.source.options, **starting)
+        reading = self._session.readStream.options(**settings.source.options, **starting, **settings.source.ending)
         writing = self._frames.rows(reading).writeStream.foreachBatch(self._batch).queryName(settings.name)
         writing = writing.option("checkpointLocation", str(self._checkpoint.spark_folder))
         if settings.trigger.available_now:

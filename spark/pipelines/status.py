@@ -35,7 +35,7 @@ class PipelineStatus(NamedTuple):
 def options_of(source: SourceSettings, checkpoint: Checkpoint) -> SourceOptions:
     """The options of the stream that reads a pipeline's topics; raises BadOption."""
     starting = checkpoint.generation.starting or source.starting
-    return SourceOptions.parse({**source.options, **starting}, streaming=True)
+    return SourceOptions.parse({**source.options, **starting, **source.ending}, streaming=True)
 
 
 async def status_of(

@@ -10,14 +10,14 @@ from typing import Any
 import edges
 import pyarrow as pa
 import pytest
-from column_rows import ALL, EVERYTHING, LIMIT, decoded, expected
+from column_rows import ALL, EVERYTHING, FEW, MANY, check_rows_or_error, decoded, expected, placed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.spark.columns import ColumnDecoder, Range, UnreadableBatch
-from gnomon.wire.kafka.batch import HEADER_BYTES, MalformedBatch, parse_batch, patched_prefix, with_log_append_time
-from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge
-from gnomon.wire.kafka.records import Record, build_batch, framed, iterate_records
+from gnomon.wire.kafka.batch import HEADER_BYTES, parse_batch, patched_prefix
+from gnomon.wire.kafka.compression import Codec
+from gnomon.wire.kafka.records import Record, build_batch, framed
 
 BATCH_BYTES = 4_096
 """The most bytes of records of a batch where memory is measured."""
@@ -32,20 +32,6 @@ rows = st.lists(
     max_size=70,
 )
 batches = st.lists(st.tuples(rows, st.sampled_from(Codec), st.booleans(), st.integers(0, 500)), min_size=1, max_size=4)
-
-
-def placed(contents: Any) -> list[memoryview]:
-    """Batches as a log has them: base offsets rise, also with gaps."""
-    made, offset = [], 0
-    for given_rows, codec, append_time, gap in contents:
-        deltas = [sum(row[0] for row in given_rows[:at]) for at in range(len(given_rows))]
-        records = [Record(delta, *row[1:]) for delta, row in zip(deltas, given_rows, strict=True)]
-        batch = build_batch(records, base_timestamp=1_700_000_000_000, compression=codec, base_offset=offset + gap)
-        if append_time:
-            batch = with_log_append_time(memoryview(batch), 1_800_000_000_000)
-        made.append(memoryview(batch))
-        offset = parse_batch(made[-1]).next_offset
-    return made
 
 
 @settings(max_examples=200, deadline=None)
@@ -78,13 +64,6 @@ def test_only_the_wanted_columns_are_made(contents: Any, columns: list[str]) -> 
     assert decoded(given_batches, columns=columns) == [{name: row[name] for name in columns} for row in rows]
 
 
-def reference(batch: memoryview) -> list[Record] | str:
-    try:
-        return list(iterate_records(batch, LIMIT))
-    except (MalformedBatch, TooLarge, CorruptData) as error:
-        return str(error)
-
-
 @settings(max_examples=300, deadline=None)
 @given(rows, st.sampled_from(Codec), st.data())
 def test_a_changed_batch_gives_the_rows_or_the_error_of_iterate_records(
@@ -95,24 +74,6 @@ def test_a_changed_batch_gives_the_rows_or_the_error_of_iterate_records(
     for _ in range(data.draw(st.integers(1, 3))):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     check_rows_or_error(memoryview(bytes(changed[: data.draw(st.just(len(changed)) | st.integers(0, len(changed)))])))
-
-
-def check_rows_or_error(batch: memoryview) -> None:
-    """Checks that the decoder has the rows of `iterate_records`, or its error, or one of its own."""
-    found, wanted = reference(batch), Range("orders", 3, -(1 << 62), 1 << 62)
-    try:
-        rows = decoded([batch], wanted)
-    except UnreadableBatch as error:
-        reason = str(error)
-    else:
-        assert rows == ([] if parse_batch(batch).is_control else expected([batch], wanted))
-        return
-    assert not isinstance(found, str) or found in reason
-
-
-FEW: Any = [(1, -3, b"key", b"value", (("h", b"1"), ("none", None))), (1, 5, None, b"", ()), (4, 0, b"", None, ())]
-MANY: Any = [(1, at, b"k", None, (("h\u00e9", b"v"),) * (1 + at % 2)) for at in range(16)]
-"""As many records as headers are read of by column."""
 
 
 def changed_batches(batch: memoryview, *values: int) -> Iterator[memoryview]:

@@ -11,6 +11,7 @@ from spark_client import START_MS, SparkClient, with_topics
 from gnomon.client.kafka.brokers import UnknownTopic
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.columns import SCHEMA
+from gnomon.spark.offsets import BadOption
 from gnomon.spark.planning import DataLost
 from gnomon.spark.streaming import StreamPlan
 
@@ -128,6 +129,25 @@ def test_a_stream_with_a_target_ends_at_the_offsets_and_partitions_of_that_time(
             start, batches = end, batches + 1
         assert (start, batches) == (ENDS, 2)
         assert short(await stream.plan.ends()) == {**ENDS, 2: 5, 3: 5}
+
+    with_topics(work)
+
+
+def test_a_stream_with_a_target_does_not_go_beyond_its_end() -> None:
+    async def work(client: SparkClient) -> None:
+        ends = {"endingOffsets": '{"orders":{"0":7,"1":99,"2":-1}}'}
+        stream = Stream(client, **ends)
+        with pytest.raises(BadOption, match="endingOffsets: a stream has an end only with trigger"):
+            await stream.batch(ENDS)
+        await stream.plan.take_target()
+        assert await stream.batch({0: 0, 1: 0, 2: 0}) == {0: 7, 1: 20, 2: 0}
+        assert await stream.batch({0: 7, 1: 20, 2: 0}) == {0: 7, 1: 20, 2: 0}
+        beyond = {0: 30, 1: 3, 2: 0}
+        assert await stream.batch(beyond) == {0: 30, 1: 20, 2: 0}, "a stream that was there already stays"
+        by_time = Stream(client, endingTimestamp=str(START_MS + 18))
+        await by_time.plan.take_target()
+        assert await by_time.batch({0: 0, 1: 0, 2: 0}) == {0: 18, 1: 18, 2: 0}
+        assert not client.warnings
 
     with_topics(work)
 

@@ -59,3 +59,15 @@ def test_bookies_are_read_where_there_are_any(
         with pytest.raises(Exception, match="via=bookies: the brokers name no bookies, as a standalone node does"):
             read(spark, orders, via="bookies").count()
     orders.check(read(spark, orders, via="brokers"))
+
+
+def test_a_function_reads_the_tasks_that_it_is_given(spark: SparkSession, orders: NumberedTopic) -> None:
+    from gnomon.spark.columns import SCHEMA
+    from gnomon.spark.source import TASK_COLUMNS, GnomonTasks, rows_of_tasks
+
+    spark.dataSource.register(GnomonTasks)
+    reader = spark.read.format(GnomonTasks.name()).option(TASK_COLUMNS, ",".join(SCHEMA.names[:-1]))
+    options = {"kafka.bootstrap.servers": orders.servers, "subscribe": orders.name, "maxRecordsPerPartition": "250"}
+    tasks = reader.options(**options).load()
+    assert tasks.count() == 12
+    orders.check(tasks.mapInArrow(rows_of_tasks, read(spark, orders).schema))

@@ -136,8 +136,8 @@ class RangeReplay:
         from gnomon.spark.pipelines.run_failed import own_error
         from gnomon.spark.pipelines.session import SPARK_ERRORS
 
-        frames = RowFrames(self._settings)
-        reading = self._session.read.format("gnomon").options(**read_of(self._settings.source.options, self._ranges))
+        frames = RowFrames(self._settings, self._session)
+        reading = self._session.read.options(**read_of(self._settings.source.options, self._ranges))
         try:
             return frames.write(frames.rows(reading), table, None)
         except SPARK_ERRORS as error:

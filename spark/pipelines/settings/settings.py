@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from gnomon.spark.writing.sink_options import WRITER_CHARACTERS_MAX
 _NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{WRITER_CHARACTERS_MAX}}}")
 _FORMATS: Final = ("json", "csv", "avro", "text", "raw")
 _SECTIONS: Final = {
-    "source": ("bootstrap", "topic", "topics", "pattern", "start", "options"),
+    "source": ("bootstrap", "topic", "topics", "pattern", "start", "end", "options"),
     "format": ("kind", "schema", "schema_file", "registry", "delimiter", "key"),
     "transform": ("sql", "function", "watermark"),
     "target": (
@@ -55,6 +55,8 @@ class SourceSettings:
     """The options of the format `gnomon`."""
     starting: Mapping[str, str]
     """The options that say where a new pipeline starts."""
+    ending: Mapping[str, str] = field(default_factory=dict)
+    """The options that say where it ends; none for the end of its topics."""
     of_letters: bool = False
     """Whether the topics have dead letters of this pipeline, which are replayed."""
 
@@ -188,6 +190,10 @@ def parse_settings(given: Mapping[str, Any]) -> PipelineSettings:
         parse_trigger(file.section("trigger", _SECTIONS["trigger"])),
         file.texts_by_name("spark"),
     )
+    if found.source.ending and not found.trigger.available_now:
+        raise BadPipeline(
+            "source.end: a run that does not end with the present records has none: give trigger.available_now = true"
+        )
     if target.upserts and form.key == "none":
         raise BadPipeline('target.mode = \'upsert\': a row replaces that of its key: give format.key = "text" or "raw"')
     return found
@@ -202,30 +208,41 @@ def _source(section: Section) -> SourceSettings:
     options = section.texts_by_name("options")
     for name in options:
         if name.lower().startswith(_SET_BY_KEYS):
-            raise BadPipeline(f"{section.name}.options.{name}: set by bootstrap, topic, topics, pattern and start")
+            raise BadPipeline(f"{section.name}.options.{name}: set by bootstrap, topic, topics, pattern, start and end")
     options["kafka.bootstrap.servers"] = section.needed("bootstrap")
     if "pattern" in topics:
         options["subscribePattern"] = section.needed("pattern")
     else:
         names = [section.needed("topic")] if "topic" in topics else section.texts("topics")
         options["subscribe"] = ",".join(names)
-    starting = _start(section.given("start"), section)
-    return SourceSettings(options, starting)
+    return SourceSettings(options, _start(section), _end(section))
 
 
-def _start(start: object, section: Section) -> dict[str, str]:
+def _start(section: Section) -> dict[str, str]:
+    start = section.given("start")
     if start is None:
         return {"startingOffsets": "earliest"}
-    if isinstance(start, datetime):
-        if start.tzinfo is None:
-            raise BadPipeline(f"{section.name}.start = {start}: give the time's offset from UTC, such as {start}Z")
-        return {"startingTimestamp": str(int(start.timestamp() * 1000)), "startingOffsetsByTimestampStrategy": "latest"}
     if start in ("earliest", "latest"):
         return {"startingOffsets": str(start)}
-    if isinstance(start, dict):
-        return {"startingOffsets": json.dumps(start)}
+    found = _bound(section, "start", '"earliest", "latest", ')
+    return {**found, "startingOffsetsByTimestampStrategy": "latest"} if "startingTimestamp" in found else found
+
+
+def _end(section: Section) -> dict[str, str]:
+    return {} if section.given("end") is None else _bound(section, "end")
+
+
+def _bound(section: Section, key: str, words: str = "") -> dict[str, str]:
+    """The options of a time or of offsets."""
+    given = section.given(key)
+    if isinstance(given, datetime):
+        if given.tzinfo is None:
+            raise BadPipeline(f"{section.name}.{key} = {given}: give the time's offset from UTC, such as {given}Z")
+        return {f"{key}ingTimestamp": str(int(given.timestamp() * 1000))}
+    if isinstance(given, dict):
+        return {f"{key}ingOffsets": json.dumps(given)}
     raise BadPipeline(
-        f'{section.name}.start = {start!r:.100}: expected "earliest", "latest", a time such as 2026-01-31T12:00:00Z,'
+        f"{section.name}.{key} = {given!r:.100}: expected {words}a time such as 2026-01-31T12:00:00Z,"
         " or offsets such as {orders = {0 = 17}}"
     )
 

@@ -73,7 +73,8 @@ def test_an_unknown_key_is_an_error_with_the_nearest_one(changed: dict[str, Any]
         ({"name": "a/b"}, "name = 'a/b': expected 1 to 200 characters"),
         ({"source": 7}, "source = 7: expected a table"),
         ({"source": {"bootstrap": None}}, "source.bootstrap: not given"),
-        ({"source": {"start": "yesterday"}}, "source.start = 'yesterday': expected"),
+        ({"source": {"start": "yesterday"}}, "source.start = 'yesterday': expected \"earliest\", "),
+        ({"source": {"end": "latest"}}, "source.end = 'latest': expected a time"),
         ({"source": {"options": {"startingOffsets": "latest"}}}, "source.options.startingOffsets: set by bootstrap"),
         ({"source": {"options": {"SUBSCRIBE": "x"}}}, "source.options.SUBSCRIBE: set by"),
         ({"source": {"options": {"via": []}}}, "source.options.via = []: expected a text or a number"),
@@ -152,6 +153,22 @@ def test_a_setting_of_another_format_or_target_is_an_error(changed: dict[str, An
 def test_a_pipeline_starts_at_an_end_at_offsets_or_at_a_time(start: str, options: dict[str, str]) -> None:
     given = tomllib.loads(LEAST.replace('topic = "flights"', f'topic = "flights"\nstart = {start}'))
     assert parse_settings(given).source.starting == options
+
+
+@pytest.mark.parametrize(
+    ("end", "options"),
+    [
+        ("{flights = {0 = 17}}", {"endingOffsets": '{"flights": {"0": 17}}'}),
+        ("2026-01-31T12:00:00Z", {"endingTimestamp": "1769860800000"}),
+    ],
+)
+def test_a_pipeline_of_present_records_may_end_at_offsets_or_at_a_time(end: str, options: dict[str, str]) -> None:
+    text = LEAST.replace('topic = "flights"', f'topic = "flights"\nend = {end}')
+    given = tomllib.loads(f"{text}\n[trigger]\navailable_now = true\n")
+    assert parse_settings(given).source.ending == options
+    given.pop("trigger")
+    with pytest.raises(BadPipeline, match=r"source\.end: .* give trigger\.available_now = true"):
+        parse_settings(given)
 
 
 def test_a_time_without_its_offset_is_an_error() -> None:
