@@ -88,11 +88,6 @@ class GnomonTasks(GnomonDataSource):
     Its rows then reach the function without the JVM. The options are those of the format `gnomon`, and TASK_COLUMNS.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        given = dict(options)
-        self._columns = given.pop(TASK_COLUMNS).split(",")
-        super().__init__(given)
-
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
@@ -104,11 +99,17 @@ class GnomonTasks(GnomonDataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plans a batch read."""
-        return _TaskReader(SourceOptions.parse(self.options, streaming=False), self._columns)
+        return _TaskReader(*self._parsed(streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Plans a read batch by batch."""
-        return _StreamTaskReader(SourceOptions.parse(self.options, streaming=True), self._columns)
+        return _StreamTaskReader(*self._parsed(streaming=True))
+
+    def _parsed(self, *, streaming: bool) -> tuple[SourceOptions, Sequence[str]]:
+        """The options and the columns to read."""
+        given = {name.lower(): value for name, value in self.options.items()}
+        columns = given.pop(TASK_COLUMNS.lower()).split(",")
+        return SourceOptions.parse(given, streaming=streaming), columns
 
 
 class TaskPartition(InputPartition):

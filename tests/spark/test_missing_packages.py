@@ -67,7 +67,7 @@ def test_the_extras_have_the_packages_of_the_format_and_of_tables() -> None:
     assert packages(spark) == {"pyspark", "pyarrow", "numpy"}
     assert "pyspark>=4.2,<5" in spark
     assert "gnomon[spark]" in lake
-    assert packages(lake) == {"gnomon", "deltalake", "fastavro", "matplotlib", "pyiceberg"}
+    assert packages(lake) == {"gnomon", "deltalake", "fastavro", "matplotlib", "pandas", "pyiceberg"}
 
 
 def test_every_package_that_spark_imports_is_in_its_extra() -> None:
