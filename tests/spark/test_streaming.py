@@ -9,6 +9,7 @@ from sent_requests import SentRequests
 from spark_client import START_MS, SparkClient, with_topics
 
 from gnomon.client.kafka.brokers import UnknownTopic
+from gnomon.client.kafka.groups import commit_offsets
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.columns import SCHEMA
 from gnomon.spark.planning import DataLost
@@ -215,6 +216,23 @@ def test_a_stream_without_a_group_sends_no_request_of_groups(monkeypatch: pytest
         end = await stream.batch(start)
         assert len(await stream.places(start, end)) == 50
         assert await stream.batch(end) == end
+        assert sent.of_groups == set()
+
+    with_topics(work)
+
+
+def test_a_stream_with_a_group_reads_nothing_from_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group has offsets in the middle of the partitions; the stream starts where its options say."""
+
+    async def work(client: SparkClient) -> None:
+        await commit_offsets(client.cluster, "readers", long({0: 7, 1: 9}))
+        sent = SentRequests(monkeypatch)
+        assert short(await Stream(client, group="readers").plan.initial()) == ENDS
+        stream = Stream(client, group="readers", startingOffsets="earliest")
+        start = short(await stream.plan.initial())
+        end = await stream.batch(start)
+        assert (start, end) == ({0: 0, 1: 0, 2: 0}, ENDS)
+        assert len(await stream.places(start, end)) == 50
         assert sent.of_groups == set()
 
     with_topics(work)
