@@ -13,8 +13,9 @@ from gnomon.client.errors import Unavailable
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.client.read_plans import PartitionHolds, ReadPlans
 from gnomon.spark import bookie_plans
-from gnomon.spark.bookie_plans import NoBookies, planned_sizes
+from gnomon.spark.bookie_plans import BookiePlans, NoBookies, planned_sizes
 from gnomon.spark.columns import Range
+from gnomon.spark.planning import partitions_of
 from gnomon.spark.streaming import StreamPlan
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
@@ -43,6 +44,24 @@ def test_a_read_through_brokers_asks_for_no_plan() -> None:  # 1
     async def work(client: SparkClient) -> None:
         assert all(task.plan is None for task in await client.tasks(via="brokers"))
         assert await holds(client) == {}
+
+    with_topics(work)
+
+
+def test_a_plan_of_a_topic_that_was_created_again_is_not_used() -> None:  # 3
+    """The topic is another one when the leaders are asked than it was when its id was looked up."""
+
+    async def work(client: SparkClient) -> None:
+        options, ranges = client.options(), [Range("orders", 0, 0, 30)]
+        ids = await partitions_of(client.cluster, options)
+        await client.delete("orders")
+        await client.create("orders", 3)
+        for first in range(0, 30, 5):
+            await client.produce("orders", 0, first)
+        plans = BookiePlans(client.cluster, options, client.warnings.append)
+        assert await plans.parts(ranges, ids) == {}
+        (found,) = await plans.parts(ranges, await partitions_of(client.cluster, options))
+        assert found == ZERO
 
     with_topics(work)
 
