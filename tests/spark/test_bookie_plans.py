@@ -40,6 +40,22 @@ def test_a_batch_read_has_plans_and_holds_its_records() -> None:  # 2
     with_topics(work)
 
 
+@pytest.mark.parametrize(("start", "end"), [(3, 8), (40, 50)])
+def test_a_partition_whose_range_is_lost_whole_does_not_take_the_plan_from_the_others(start: int, end: int) -> None:
+    async def work(client: SparkClient) -> None:
+        await client.delete_before(0, 12)
+        given = {
+            "startingOffsets": f'{{"orders":{{"0":{start},"1":0,"2":0}}}}',
+            "endingOffsets": f'{{"orders":{{"0":{end},"1":20,"2":0}}}}',
+        }
+        tasks = await client.tasks(**given, via="bookies", failOnDataLoss="false")
+        assert {task.range.partition: task.plan is not None for task in tasks} == {1: True}
+        assert await holds(client) == {0: (1, 12 if start < 12 else 30), 1: (1, 0), 2: (1, 0)}
+        assert len(client.warnings) == 1
+
+    with_topics(work)
+
+
 def test_a_read_through_brokers_asks_for_no_plan() -> None:  # 1
     async def work(client: SparkClient) -> None:
         assert all(task.plan is None for task in await client.tasks(via="brokers"))

@@ -118,7 +118,7 @@ def test_lost_records_are_an_error_or_a_warning() -> None:
             place for place in EVERYTHING if place >= (0, 12)
         ]
         (warning,) = client.warnings
-        assert "the read is of offsets 3 to 30, the log has 12 to 30" in warning
+        assert warning.endswith("the read is of offsets 3 to 30, the log has 12 to 30; lost offsets: 9")
         assert await client.places() == [place for place in EVERYTHING if place >= (0, 12)]
 
     with_topics(work)
@@ -138,6 +138,24 @@ def test_rows_arrive_in_arrow_batches_of_some_eight_mebibytes_of_records() -> No
     assert sum(sizes) == 20_000_000
     assert max(sizes) < (8 << 20) + 1_000_000
     assert min(sizes[:-1]) >= 8 << 20
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "lost"), [(3, 8, 5), (3, 12, 9), (3, 20, 9), (20, 40, 10), (3, 40, 19), (40, 50, 10), (9, 8, 0)]
+)
+def test_the_warning_has_the_number_of_lost_offsets(start: int, end: int, lost: int) -> None:
+    """The log has the offsets from 12 to 29."""
+
+    async def work(client: SparkClient) -> None:
+        await client.delete_before(0, 12)
+        bounds = ("startingOffsets", start), ("endingOffsets", end)
+        given = {name: f'{{"orders":{{"0":{at},"1":0,"2":0}}}}' for name, at in bounds}
+        rows = await client.places(**given, failOnDataLoss="false")
+        assert len(rows) == max(0, end - start) - lost
+        (warning,) = client.warnings
+        assert warning.endswith(f"; lost offsets: {lost}")
+
+    with_topics(work)
 
 
 @pytest.mark.parametrize("via", ["brokers", "auto"])
