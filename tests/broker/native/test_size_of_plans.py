@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from gnomon.bookie.ids import BookieId, EntryId, LedgerId
-from gnomon.bookie.record import FIRST_SESSION, Fragment, LedgerRecord, LedgerState, Quorum, ledger_key
+from gnomon.bookie.ids import FIRST_SESSION, BookieId, EntryId, LedgerId
+from gnomon.bookie.record import Fragment, LedgerRecord, LedgerState, Quorum, ledger_key
 from gnomon.broker.native import read_planner
 from gnomon.broker.partition.readable import Readable
 from gnomon.log.entry import Offset
