@@ -1,8 +1,8 @@
 """Plans a batch read: the partitions, the offsets of each, and the tasks.
 
 1. The plan is fixed when it is made: records that arrive later, and partitions that are added later, are not read.
-2. Offsets that were asked for and are not in the log are lost data: an error, or with `failOnDataLoss=false` a warning,
-   and the plan has the offsets that are left.
+2. Offsets that were asked for and are not in the log are lost data: an error, or with `failOnDataLoss=false` a warning
+   with their number, and the plan has the offsets that are left.
 """
 
 from __future__ import annotations
@@ -101,23 +101,25 @@ def _part(parts: Mapping[TopicPartition, PlanPart], wanted: Range) -> PlanPart |
 
 
 def kept(wanted: Range, earliest: int, latest: int, options: SourceOptions, warn: Callable[[str], None]) -> Range:
-    """The part of a range that the log has; raises or warns as invariant 2 says."""
-    start, stop = max(wanted.start, earliest), min(wanted.stop, latest)
-    if wanted.start > wanted.stop or (start, stop) != (wanted.start, wanted.stop):
+    """The part of a range that the log has, which may be empty; raises or warns as invariant 2 says."""
+    start = min(max(wanted.start, earliest), latest)
+    stop = max(start, min(wanted.stop, latest))  # leaders refuse the plan of a range that ends before it begins
+    if (start, stop) != (wanted.start, wanted.stop):
         report_loss(
             f"partition {wanted.partition} of topic {wanted.topic!r}: the read is of offsets {wanted.start} to"
             f" {wanted.stop}, the log has {earliest} to {latest}",
+            max(0, wanted.stop - wanted.start) - (stop - start),
             options.fail_on_data_loss,
             warn,
         )
     return wanted._replace(start=start, stop=stop)
 
 
-def report_loss(loss: str, fail_on_data_loss: bool, warn: Callable[[str], None]) -> None:
-    """Raises DataLost, or warns (invariant 2)."""
+def report_loss(loss: str, offsets: int | None, fail_on_data_loss: bool, warn: Callable[[str], None]) -> None:
+    """Raises DataLost, or warns with the number of lost offsets (invariant 2); None if nobody knows it."""
     if fail_on_data_loss:
         raise DataLost(f"{loss}; failOnDataLoss=false reads the offsets that are left")
-    warn(loss)
+    warn(f"{loss}; lost offsets: {'unknown' if offsets is None else offsets}")
 
 
 async def partitions_of(

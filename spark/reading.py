@@ -148,7 +148,7 @@ def _report_lost(
     wanted: Range, fail_on_data_loss: bool, warn: Callable[[str], None], first: Offset, stop: Offset
 ) -> None:
     loss = f"{_name(wanted)}: offsets {first} to {stop - 1} were deleted since the read was planned"
-    report_loss(loss, fail_on_data_loss, warn)
+    report_loss(loss, stop - first, fail_on_data_loss, warn)
 
 
 def _name(wanted: Range) -> str:

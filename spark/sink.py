@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -24,9 +23,9 @@ from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.spark.decisions import BatchVerdict
 from gnomon.spark.process import cluster_of
 from gnomon.spark.writing.committing import SinkDriver
-from gnomon.spark.writing.row_encoder import RowEncoder
 from gnomon.spark.writing.sink_options import SinkOptions
-from gnomon.spark.writing.staging import StagedTask, TaskStaging
+from gnomon.spark.writing.sink_writer import SinkWriter
+from gnomon.spark.writing.staging import StagedTask
 from gnomon.spark.writing.writer_topic import WriterTopic
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -97,10 +96,7 @@ class SinkTask:
     def __init__(self, options: SinkOptions, writer: str, query: str) -> None:
         self._writer, self._query = writer, query
         (cluster, *_), self._thread = cluster_of(options.addresses)
-        task = task_context().partitionId()
-        encoder = RowEncoder(options.topic, task, batch_bytes=options.batch_bytes, compression=options.compression)
-        topic = partial(WriterTopic.open, cluster, writer, options.staging_partitions)
-        self._staging = TaskStaging(cluster, topic, encoder, task)
+        self._staging = SinkWriter(cluster, options, writer).task(task_context().partitionId())
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Stages rows; raises as `TaskStaging.add`."""
@@ -135,13 +131,13 @@ async def commit(
     cluster: KafkaBrokers, options: SinkOptions, writer: str, query: str, batch: int, tasks: Sequence[StagedTask]
 ) -> BatchVerdict:
     """Has the rows of a batch written; returns and raises as `SinkDriver.commit`."""
-    topic = await WriterTopic.open(cluster, writer, options.staging_partitions)
-    return await SinkDriver(cluster, topic, _warn, takes_over=options.takes_over).commit(query, batch, tasks)
+    driver = await SinkWriter(cluster, options, writer).driver(_warn)
+    return await driver.commit(query, batch, tasks)
 
 
 async def remove(cluster: KafkaBrokers, options: SinkOptions, writer: str) -> None:
     """Deletes the topic of a writer."""
-    await (await WriterTopic.open(cluster, writer, options.staging_partitions)).delete()
+    await (await SinkWriter(cluster, options, writer).topic()).delete()
 
 
 async def remove_undecided(cluster: KafkaBrokers, writer: str) -> None:

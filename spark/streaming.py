@@ -109,7 +109,7 @@ class StreamPlan:
         begin = {place: start.get(place, earliest[place]) for place in latest}
         for place in sorted(latest):
             if place not in start and earliest[place]:
-                self._lost(place, f"it was added, and begins at offset {earliest[place]}")
+                self._lost(place, f"it was added, and begins at offset {earliest[place]}", earliest[place])
             if latest[place] < begin[place]:
                 self._lost(place, f"its log ends at {latest[place]}, the stream was at offset {begin[place]}")
                 self._restarted.add(place)
@@ -133,7 +133,8 @@ class StreamPlan:
         """
         await self._look_up()
         for place in sorted(end.keys() - self._ids.keys()):
-            self._lost(place, f"it was deleted, the batch ends at offset {end[place]}")
+            lost = end[place] - start[place] if place in start else None
+            self._lost(place, f"it was deleted, the batch ends at offset {end[place]}", lost)
         earliest, latest = await bounds_of(self._cluster, end.keys() & self._ids.keys())
         ranges = []
         for place in sorted(earliest):
@@ -177,9 +178,10 @@ class StreamPlan:
             return True
         return self._now() - last >= self._options.batch_delay_seconds
 
-    def _lost(self, place: TopicPartition, reason: str) -> None:
+    def _lost(self, place: TopicPartition, reason: str, offsets: int | None = None) -> None:
         report_loss(
             f"partition {place.partition} of topic {place.topic!r}: {reason}",
+            offsets,
             self._options.fail_on_data_loss,
             self._warn,
         )

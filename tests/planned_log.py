@@ -76,16 +76,25 @@ class PlannedLog:
 
     async def read(self, start: int, stop: int, segments: Sequence[PlannedSegment] | None = None) -> Read:
         """Reads a range of the plan."""
-        found: list[int] = []
         lost: list[tuple[int, int]] = []
-        planned = self.segments if segments is None else segments
+        found = await self._batches(start, stop, self.segments if segments is None else segments, lost)
+        return Read([parse_batch(batch).base_offset for batch in found], lost)
+
+    async def contents(self, start: int, stop: int) -> list[bytes]:
+        """Reads a range of the plan that has lost nothing; returns its batches."""
+        lost: list[tuple[int, int]] = []
+        found = await self._batches(start, stop, self.segments, lost)
+        assert lost == []
+        return [bytes(batch) for batch in found]
+
+    async def _batches(
+        self, start: int, stop: int, planned: Sequence[PlannedSegment], lost: list[tuple[int, int]]
+    ) -> list[memoryview]:
         reading = read_planned(
             self.bookies, "orders-0", planned, Offset(start), Offset(stop), lambda *each: lost.append(each)
         )
         async with aclosing(reading) as runs:
-            async for batches in runs:
-                found += [parse_batch(batch).base_offset for batch in batches]
-        return Read(found, lost)
+            return [batch async for batches in runs for batch in batches]
 
     def damage(self, segment: int, entry: int, names: Iterable[BookieId]) -> None:
         """Flips a bit of these copies."""

@@ -350,6 +350,26 @@ def test_a_topic_has_at_most_so_many_holds_and_the_refusal_has_the_number(monkey
     play(scenario)
 
 
+def test_the_thousandth_hold_of_a_topic_is_the_last_one() -> None:  # 4
+    """The holds of the other readers are put where brokers store them."""
+
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, reader: NativeClient) -> None:
+        await orders(client, 5)
+        node = broker.serving.broker
+        topic_id, metadata = node.topics.find("orders").id, node.storage.metadata
+        lease = await metadata.lease(600)
+        for first in range(0, 999, 111):
+            places = [HoldPlace(topic_id, 0, f"job-{number}") for number in range(first, first + 111)]
+            await metadata.txn((), [Put(place.key, ReadHold(Offset(3), 600).encode(), lease) for place in places])
+        assert await held(reader, 1, "last") == 1
+        assert await reader.read_plans.holds("orders") == [PartitionHolds(0, 1_000, 1)]
+        with pytest.raises(InvalidCall, match="has 1000 holds, 1000 are allowed"):
+            await held(reader, 0, "one-more")
+        assert await held(reader, 2, "last") == 2, "a hold that is there is moved"
+
+    play(scenario)
+
+
 def test_holds_that_are_created_at_the_same_time_do_not_exceed_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:  # 4
     monkeypatch.setattr(read_holds, "HOLDS_MAX", 1)
 

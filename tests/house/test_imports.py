@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `import_graph`: test folde
 from import_graph import FLOORS, circles, graph, module_of, reaching, upward, wings
 
 ROOT = Path(__file__).parents[2]
+SPARK = ROOT / "spark"
 PURE = (
     "wire",
     "runtime/backoff.py",
@@ -168,6 +169,12 @@ WINGS = (
 ASSEMBLY = ("broker.node", "broker.clustered", "broker.standalone")
 """The modules that see all parts of a broker, beside `broker.broker` itself."""
 NOT_PURE = {"trio", "lmdb", "time", "os", "socket", "threading", "asyncio", "random"}
+PURE_SPARK_MAY_IMPORT = {
+    *("numpy", "pyarrow", "msgpack", "crc32c", "fastavro"),
+    *("__future__", "array", "base64", "collections", "dataclasses", "datetime", "decimal", "difflib", "enum", "io"),
+    *("itertools", "json", "math", "pathlib", "re", "struct", "types", "typing", "urllib.parse", "uuid"),
+}
+"""The modules outside of gnomon that pure modules of `spark` may import: tasks load them first, in each worker."""
 
 
 def sources() -> Iterator[Path]:
@@ -294,6 +301,24 @@ def test_a_planted_pure_module_that_reaches_the_world_through_another_is_found(t
     assert reaching(graph(tmp_path), ["log.rules"], {"runtime.clock"}) == [
         "log.rules imports log.helped imports runtime.clock"
     ]
+
+
+def foreign(path: Path) -> list[str]:
+    """The modules that a pure module of Spark imports although PURE_SPARK_MAY_IMPORT does not have them."""
+    names = {name for name, typing_only in imports(path) if not typing_only and not name.startswith("gnomon.")}
+    return sorted(name for name in names if not {name, name.partition(".")[0]} & PURE_SPARK_MAY_IMPORT)
+
+
+def test_pure_modules_of_spark_import_numpy_and_pyarrow_and_few_others() -> None:
+    found = {module_of(path): foreign(path) for path in sources() if is_pure(path) and path.is_relative_to(SPARK)}
+    assert len(found) > 30
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+def test_a_planted_import_of_another_package_in_a_pure_module_of_spark_is_found(tmp_path: Path) -> None:
+    text = "import numpy as np\nimport urllib.parse\nfrom pyarrow import compute\nfrom gnomon.spark import offsets\n"
+    plant(tmp_path, "spark.columns", f"{text}def late() -> None:\n    import pandas\n    from urllib import request\n")
+    assert foreign(tmp_path / "spark" / "columns.py") == ["pandas", "urllib"]
 
 
 def test_every_module_named_pure_exists() -> None:

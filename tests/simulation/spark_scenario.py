@@ -30,6 +30,7 @@ FEW = replace(
     storm_seconds=15.0,
     liveness_seconds=120.0,
 )
+BESIDE = "sinks/records of Kafka clients beside a sink"
 SEARCH_RATE = 0.3
 """The share of seeds in which every decision of another driver is an old one, whose targets are searched."""
 
@@ -44,7 +45,9 @@ async def run_spark(simulation: Simulation, *, scenario: Scenario) -> int:
         patch.setattr(writer_topic, "STAGE_BYTES", stream.choice((300, 512 << 10)))
         if stream.random() < SEARCH_RATE:
             patch.setattr(earlier_delivery, "broker_config", _expired_at_once)
-        return await run(simulation, scenario)
+        records = await run(simulation, scenario)
+        simulation.coverage.count(BESIDE, records if simulation.coverage.counts["log/sink_ok"] else 0)
+        return records
 
 
 async def _expired_at_once(cluster: KafkaBrokers, name: str) -> str:
@@ -53,8 +56,17 @@ async def _expired_at_once(cluster: KafkaBrokers, name: str) -> str:
 
 SINK = partial(run_spark, scenario=FEW)
 SINK_OF_CLUSTER = partial(run_spark, scenario=replace(CLUSTER, clients=FEW))
-EVENTS = ("sink_ok", "sink_already", "sink_driver_died", "sink_staginglost", "sink_writerfenced", "sink_rows_read")
-REACHED = (*(f"log/{event}" for event in EVENTS), *decision_checker.OFTEN)
+EVENTS = (
+    "sink_ok",
+    "sink_already",
+    "sink_driver_died",
+    "sink_staginglost",
+    "sink_writerfenced",
+    "sink_task_again",
+    "sink_rows_read",
+    "sink_shadow_read",
+)
+REACHED = (*(f"log/{event}" for event in EVENTS), BESIDE, *decision_checker.OFTEN)
 """Counters that a sweep has to reach."""
-REACHED_BY_CLUSTER = ("log/sink_rows_read_by_plan",)
+REACHED_BY_CLUSTER = ("log/sink_rows_read_by_plan", "log/sink_task_again", "log/sink_shadow_read", BESIDE)
 """Counters that a sweep over clusters has to reach."""

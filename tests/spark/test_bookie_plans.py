@@ -13,8 +13,9 @@ from gnomon.client.errors import Unavailable
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.client.read_plans import PartitionHolds, ReadPlans
 from gnomon.spark import bookie_plans
-from gnomon.spark.bookie_plans import NoBookies, planned_sizes
+from gnomon.spark.bookie_plans import BookiePlans, NoBookies, planned_sizes
 from gnomon.spark.columns import Range
+from gnomon.spark.planning import partitions_of
 from gnomon.spark.streaming import StreamPlan
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
@@ -39,10 +40,44 @@ def test_a_batch_read_has_plans_and_holds_its_records() -> None:  # 2
     with_topics(work)
 
 
+@pytest.mark.parametrize(("start", "end"), [(3, 8), (40, 50)])
+def test_a_partition_whose_range_is_lost_whole_does_not_take_the_plan_from_the_others(start: int, end: int) -> None:
+    async def work(client: SparkClient) -> None:
+        await client.delete_before(0, 12)
+        given = {
+            "startingOffsets": f'{{"orders":{{"0":{start},"1":0,"2":0}}}}',
+            "endingOffsets": f'{{"orders":{{"0":{end},"1":20,"2":0}}}}',
+        }
+        tasks = await client.tasks(**given, via="bookies", failOnDataLoss="false")
+        assert {task.range.partition: task.plan is not None for task in tasks} == {1: True}
+        assert await holds(client) == {0: (1, 12 if start < 12 else 30), 1: (1, 0), 2: (1, 0)}
+        assert len(client.warnings) == 1
+
+    with_topics(work)
+
+
 def test_a_read_through_brokers_asks_for_no_plan() -> None:  # 1
     async def work(client: SparkClient) -> None:
         assert all(task.plan is None for task in await client.tasks(via="brokers"))
         assert await holds(client) == {}
+
+    with_topics(work)
+
+
+def test_a_plan_of_a_topic_that_was_created_again_is_not_used() -> None:  # 3
+    """The topic is another one when the leaders are asked than it was when its id was looked up."""
+
+    async def work(client: SparkClient) -> None:
+        options, ranges = client.options(), [Range("orders", 0, 0, 30)]
+        ids = await partitions_of(client.cluster, options)
+        await client.delete("orders")
+        await client.create("orders", 3)
+        for first in range(0, 30, 5):
+            await client.produce("orders", 0, first)
+        plans = BookiePlans(client.cluster, options, client.warnings.append)
+        assert await plans.parts(ranges, ids) == {}
+        (found,) = await plans.parts(ranges, await partitions_of(client.cluster, options))
+        assert found == ZERO
 
     with_topics(work)
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.client.kafka.topic_partition import TopicPartition
+from gnomon.spark.batches import stamped
 from gnomon.spark.decisions import (
     EPOCHS,
     OWNERS_MAX,
@@ -19,6 +20,8 @@ from gnomon.spark.decisions import (
     UnreadableProposal,
     first_decision,
 )
+from gnomon.wire.kafka.batch import parse_batch
+from gnomon.wire.kafka.records import Record, build_batch
 
 places = st.builds(TopicPartition, st.sampled_from(["orders", "logs", "__gnomon_sink_w"]), st.integers(0, 2**31 - 1))
 numbers = st.integers(0, 2**63 - 1)
@@ -203,6 +206,28 @@ def test_the_verdicts_of_a_driver() -> None:
     assert decisions.verdict("a", 5) == BatchVerdict.OPEN
     assert decisions.verdict("b", 5) == BatchVerdict.FENCED
     assert decisions.verdict("b", 0, takes_over=True) == BatchVerdict.OPEN
+
+
+def test_the_epoch_of_a_batch_is_its_number_modulo_30_000_and_a_new_producer_begins_with_0() -> None:
+    """Invariant 6: an epoch has 15 bits."""
+    batch = build_batch([Record(0, 0, None, b"row")], base_timestamp=0)
+    found = {}
+    for number in (1, 29_999, 30_000, 30_001, 59_999, 60_000, 100_000):
+        decisions = Decisions()
+        assert decisions.read(7, proposed(number - 1, "a", 0))
+        proposal = proposed(number, "a", 1, after=7)
+        assert decisions.next_number == number
+        header = parse_batch(memoryview(stamped(batch, proposal.producer_id, proposal.producer_epoch, 0)))
+        found[number] = header.producer_epoch, decisions.next_producer_id is None
+    assert found == {
+        1: (1, False),
+        29_999: (29_999, False),
+        30_000: (0, True),
+        30_001: (1, False),
+        59_999: (29_999, False),
+        60_000: (0, True),
+        100_000: (10_000, False),
+    }
 
 
 def test_each_decision_has_its_own_epoch_of_its_producer() -> None:

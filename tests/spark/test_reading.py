@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from uuid import uuid4
 
 import pytest
 from sent_requests import SentRequests
 from spark_client import EVERYTHING, START_MS, SparkClient, with_topics
 
 from gnomon.client.kafka.brokers import UnknownTopic
+from gnomon.spark.columns import BATCH_BYTES_MAX, Range
 from gnomon.spark.offsets import BadOption
 from gnomon.spark.planning import DataLost
+from gnomon.spark.reading import decoded
+from gnomon.spark.task import Task
 from gnomon.wire.kafka.api import ApiKey
+from gnomon.wire.kafka.compression import Codec
+from gnomon.wire.kafka.records import Record, build_batch
 
 
 def test_a_topic_is_read_whole_with_all_columns() -> None:
@@ -112,8 +118,42 @@ def test_lost_records_are_an_error_or_a_warning() -> None:
             place for place in EVERYTHING if place >= (0, 12)
         ]
         (warning,) = client.warnings
-        assert "the read is of offsets 3 to 30, the log has 12 to 30" in warning
+        assert warning.endswith("the read is of offsets 3 to 30, the log has 12 to 30; lost offsets: 9")
         assert await client.places() == [place for place in EVERYTHING if place >= (0, 12)]
+
+    with_topics(work)
+
+
+def test_rows_arrive_in_arrow_batches_of_some_eight_mebibytes_of_records() -> None:
+    """Of records as they are decompressed: a batch of many equal bytes is small on the wire."""
+    value = b"x" * 10_000
+    records = [Record(delta, 0, None, value) for delta in range(100)]
+    batches = [
+        memoryview(build_batch(records, base_timestamp=0, compression=Codec.GZIP, base_offset=100 * at))
+        for at in range(20)
+    ]
+    assert sum(map(len, batches)) < 1 << 20
+    task = Task((), uuid4(), Range("orders", 0, 0, 2_000), ("offset",), BATCH_BYTES_MAX, True, None)
+    sizes = [len(value) * rows.num_rows for rows in decoded(task, [[batch] for batch in batches])]
+    assert sum(sizes) == 20_000_000
+    assert max(sizes) < (8 << 20) + 1_000_000
+    assert min(sizes[:-1]) >= 8 << 20
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "lost"), [(3, 8, 5), (3, 12, 9), (3, 20, 9), (20, 40, 10), (3, 40, 19), (40, 50, 10), (9, 8, 0)]
+)
+def test_the_warning_has_the_number_of_lost_offsets(start: int, end: int, lost: int) -> None:
+    """The log has the offsets from 12 to 29."""
+
+    async def work(client: SparkClient) -> None:
+        await client.delete_before(0, 12)
+        bounds = ("startingOffsets", start), ("endingOffsets", end)
+        given = {name: f'{{"orders":{{"0":{at},"1":0,"2":0}}}}' for name, at in bounds}
+        rows = await client.places(**given, failOnDataLoss="false")
+        assert len(rows) == max(0, end - start) - lost
+        (warning,) = client.warnings
+        assert warning.endswith(f"; lost offsets: {lost}")
 
     with_topics(work)
 

@@ -9,6 +9,7 @@ from sent_requests import SentRequests
 from spark_client import START_MS, SparkClient, with_topics
 
 from gnomon.client.kafka.brokers import UnknownTopic
+from gnomon.client.kafka.groups import commit_offsets
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.spark.columns import SCHEMA
 from gnomon.spark.offsets import BadOption
@@ -117,6 +118,23 @@ def test_a_partition_that_was_added_is_read_from_its_start() -> None:
     with_topics(work)
 
 
+def test_the_deleted_start_of_a_partition_that_was_added_is_counted() -> None:
+    async def work(client: SparkClient) -> None:
+        stream = Stream(client, failOnDataLoss="false")
+        assert await stream.batch(ENDS) == ENDS
+        await client.grow("orders", 4)
+        for first in (0, 5):
+            await client.produce("orders", 3, first)
+        await client.delete_before(3, 7)
+        end = await stream.batch(ENDS)
+        assert await stream.places(ENDS, end) == [(3, offset) for offset in range(7, 10)]
+        assert client.warnings == [
+            "partition 3 of topic 'orders': it was added, and begins at offset 7; lost offsets: 7"
+        ]
+
+    with_topics(work)
+
+
 def test_a_stream_with_a_target_ends_at_the_offsets_and_partitions_of_that_time() -> None:
     async def work(client: SparkClient) -> None:
         stream = Stream(client, minOffsetsPerTrigger="1000")
@@ -167,7 +185,8 @@ def test_records_that_were_deleted_are_reported() -> None:
             await Stream(client).places({0: 3}, {0: 20})
         found = await Stream(client, failOnDataLoss="false").places({0: 3}, {0: 20})
         assert found == [(0, offset) for offset in range(12, 20)]
-        assert len(client.warnings) == 1
+        (warning,) = client.warnings
+        assert warning.endswith("the read is of offsets 3 to 20, the log has 12 to 30; lost offsets: 9")
 
     with_topics(work)
 
@@ -181,10 +200,17 @@ def test_a_topic_that_was_deleted_is_reported_and_its_partitions_leave_the_strea
         with pytest.raises(DataLost, match="partition 0 of topic 'others': it was deleted, the stream was at offset 5"):
             await strict.plan.next_end(start, None)
         assert await lax.plan.next_end(start, None) == long(ENDS)
-        assert client.warnings == ["partition 0 of topic 'others': it was deleted, the stream was at offset 5"]
+        place = "partition 0 of topic 'others'"
+        assert client.warnings == [f"{place}: it was deleted, the stream was at offset 5; lost offsets: unknown"]
         with pytest.raises(DataLost, match="it was deleted, the batch ends at offset 5"):
             await strict.plan.tasks({}, start)
+        client.warnings.clear()
         assert await lax.plan.tasks(start, start) == []
+        before = {**start, TopicPartition("others", 0): 2}
+        assert await lax.plan.tasks(before, start) == []
+        assert client.warnings == [
+            f"{place}: it was deleted, the batch ends at offset 5; lost offsets: {lost}" for lost in (0, 3)
+        ]
 
     with_topics(work)
 
@@ -235,6 +261,23 @@ def test_a_stream_without_a_group_sends_no_request_of_groups(monkeypatch: pytest
         end = await stream.batch(start)
         assert len(await stream.places(start, end)) == 50
         assert await stream.batch(end) == end
+        assert sent.of_groups == set()
+
+    with_topics(work)
+
+
+def test_a_stream_with_a_group_reads_nothing_from_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group has offsets in the middle of the partitions; the stream starts where its options say."""
+
+    async def work(client: SparkClient) -> None:
+        await commit_offsets(client.cluster, "readers", long({0: 7, 1: 9}))
+        sent = SentRequests(monkeypatch)
+        assert short(await Stream(client, group="readers").plan.initial()) == ENDS
+        stream = Stream(client, group="readers", startingOffsets="earliest")
+        start = short(await stream.plan.initial())
+        end = await stream.batch(start)
+        assert (start, end) == ({0: 0, 1: 0, 2: 0}, ENDS)
+        assert len(await stream.places(start, end)) == 50
         assert sent.of_groups == set()
 
     with_topics(work)

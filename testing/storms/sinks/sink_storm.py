@@ -139,8 +139,10 @@ class _Sink:
         batch = self._finished[query] + 1
         tasks: list[StagedTask] = []
         for number, rows in enumerate(rows_of_tasks(query, batch)):
-            for _ in range(self.stream.choice((1, 1, 2))):
+            for attempt in range(self.stream.choice((1, 1, 2))):
                 message = await self._task(brokers, query, number, rows)
+                if attempt and rows:
+                    self._count("task_again")
             tasks.append(message)
         with trio.move_on_after(self.stream.choice(COMMIT_SECONDS_MAX)) as commit:
             verdict = await (await self._driver(brokers)).commit(query, batch, tasks)
@@ -232,6 +234,8 @@ class _Readers:
         warn = partial(self._world.logger.debug, "sink_warned")
         rows, planned = await planned_rows(brokers, self._bookies, options, lambda text: warn(text=text))
         self._world.logger.debug("sink_rows_read_by_plan" if planned else "sink_rows_read", topic=topic)
+        if topic == self._topics[1] and any(rows):
+            self._world.logger.debug("sink_shadow_read", topic=topic)
         return rows
 
     async def _subscribed(self, topic: str, name: str, rows: list[list[str]]) -> list[list[str]]:

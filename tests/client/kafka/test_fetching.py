@@ -11,9 +11,11 @@ from spark_client import SIZES, SparkClient, with_topics
 from gnomon.client.kafka.fetching import read_batches
 from gnomon.client.kafka.groups import commit_offsets
 from gnomon.client.kafka.offsets import find_offsets
+from gnomon.client.kafka.producing import append
 from gnomon.client.kafka.topic_partition import EARLIEST, LATEST, TopicPartition
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.batch import parse_batch
+from gnomon.wire.kafka.records import Record, build_batch
 
 PLACE = TopicPartition("orders", 0)
 
@@ -46,6 +48,22 @@ def test_a_read_of_a_partition_asks_for_leaders_and_records_alone(monkeypatch: p
         await read(client, 0, 30)
         assert sent.of_groups == set()
         assert sent.keys == {ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH}
+
+    with_topics(work)
+
+
+def test_a_long_range_is_fetched_one_mebibyte_at_a_time() -> None:
+    async def work(client: SparkClient) -> None:
+        place = TopicPartition("others", 0)
+        records = [Record(0, 0, None, b"x" * 100_000)]
+        for _ in range(32):
+            await append(client.cluster, place, build_batch(records, base_timestamp=0))
+        topic_id = (await client.cluster.topic(place.topic)).id
+        async with aclosing(read_batches(client.cluster, place, topic_id, 5, 37)) as parts:
+            sizes = [sum(map(len, part.batches)) async for part in parts]
+        assert sum(sizes) > 3 << 20
+        assert max(sizes) <= 1 << 20
+        assert min(sizes[:-1]) > (1 << 20) - 101_000
 
     with_topics(work)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import trio
@@ -23,6 +23,7 @@ from gnomon.log.entry import Offset, unpack_header
 from gnomon.log.plans.planned_entries import PlanOutdated, UnreadableEntry
 from gnomon.log.plans.planned_read import read_planned
 from gnomon.log.plans.read_plan import PlannedSegment
+from gnomon.runtime.rpc.client import RpcClient
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient
 
 REPLICATED, STRIPED, SINGLE = Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(1, 1, 1)
@@ -362,6 +363,59 @@ def test_runs_are_large_and_deleted_entries_are_passed_at_once() -> None:
         assert await log.read(0, 180) == Read(expected(150, 180), [(0, 150)])
         assert counted.asked[-2:] == [0, 50]
         assert len(counted.asked) < 10
+
+    with_log(work)
+
+
+def test_a_long_range_is_read_in_runs_of_one_mebibyte() -> None:
+    async def work(log: PlannedLog) -> None:
+        await log.write(60, SINGLE, payload_bytes=25_000)
+        reading = read_planned(log.bookies, "orders-0", log.segments, Offset(0), Offset(180), lambda *each: None)
+        async with aclosing(reading) as runs:
+            sizes = [sum(map(len, batches)) async for batches in runs]
+        batch = sum(sizes) // 60
+        assert sum(sizes) > 4 << 20
+        assert max(sizes) <= 1 << 20
+        assert min(sizes[:-1]) > (1 << 20) - batch
+
+    with_log(work)
+
+
+class Altering:
+    """Has the bookies in `names` change the last byte of each entry that they send, after their own checks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[BookieId] = []
+        self.changed = 0
+        exchange = RpcClient.exchange
+
+        async def altered(client: RpcClient, method: str, *args: Any, **given: Any) -> tuple[Any, bytes]:
+            answer, attachment = await exchange(client, method, *args, **given)
+            if client.address.partition(":")[0] not in self.names or method not in ("read", "read_range"):
+                return answer, attachment
+            found, end = bytearray(attachment), 0
+            for size in [size for _, size in answer[1]] if method == "read_range" else [len(found)]:
+                end += size
+                found[end - 1] ^= 1
+                self.changed += 1
+            return answer, bytes(found)
+
+        monkeypatch.setattr(RpcClient, "exchange", altered)
+
+
+def test_an_entry_that_is_changed_on_its_way_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bookies send what they have checked; a reader checks the digests again."""
+    altering = Altering(monkeypatch)
+
+    async def work(log: PlannedLog) -> None:
+        await written(log)
+        sound = await log.contents(0, log.end)
+        altering.names = [SECOND]
+        assert await log.contents(0, log.end) == sound
+        assert altering.changed
+        altering.names = BOOKIES
+        with pytest.raises(UnreadableEntry, match=f"entry 0 of ledger {log.segments[0].ledger} is damaged"):
+            await log.contents(0, log.end)
 
     with_log(work)
 

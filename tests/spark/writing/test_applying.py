@@ -105,6 +105,17 @@ def test_a_leader_that_refused_a_batch_is_not_believed_about_the_next() -> None:
     assert (application.applied, application.next()) == (1, 1)
 
 
+def test_five_batches_are_in_flight_and_each_answer_makes_room_for_one() -> None:
+    """A leader recognizes the last five batches of a producer: the repeat of a sixth one would be out of order."""
+    application = PartitionApplication(20)
+    application.next()
+    application.answered(ErrorCode.NONE)
+    assert [application.next() for _ in range(7)] == [1, 2, 3, 4, 5, None, None]
+    for batch in range(6, 20):
+        application.answered(ErrorCode.NONE)
+        assert [application.next(), application.next()] == [batch, None]
+
+
 def test_a_newer_epoch_means_that_all_is_applied() -> None:
     application = PartitionApplication(3)
     application.next()

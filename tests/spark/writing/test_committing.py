@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -112,7 +113,11 @@ def test_what_is_staged_while_a_decision_is_applied_stays(monkeypatch: pytest.Mo
 def test_another_query_is_fenced_unless_it_takes_the_writer_over() -> None:
     async def work(sink: SinkClient) -> None:
         await (await sink.driver()).commit("q", 7, [await sink.task(rows_of(FEW))])
-        with pytest.raises(WriterFenced, match="writer 'w' belongs to query 'q', which wrote its batch 7"):
+        text = (
+            "writer 'w' belongs to query 'q', which wrote its batch 7. Was the checkpoint deleted?"
+            " writerTakeOver=true continues with this query; another writer begins anew"
+        )
+        with pytest.raises(WriterFenced, match=re.escape(text)):
             await (await sink.driver()).commit("other", 0, [await sink.task(rows_of(FEW))])
         assert await sink.values() == FEW
         taking = await sink.driver(takes_over=True)
@@ -181,6 +186,66 @@ def test_a_large_list_of_batches_is_staged_in_parts(monkeypatch: pytest.MonkeyPa
             await (await sink.driver()).commit("q", batch, [await sink.task(rows_of(MANY))])
             await (await sink.driver()).recover()
         assert await sink.values() == 2 * MANY
+
+    with_sink(work)
+
+
+@pytest.mark.parametrize(("kibibytes", "parts"), [(500, 0), (600, 2)])
+def test_a_list_of_batches_of_more_than_512_kibibytes_is_staged(kibibytes: int, parts: int) -> None:
+    """The list alone counts: these batches are in no log."""
+
+    async def work(sink: SinkClient) -> None:
+        driver = await sink.driver()
+        batch = StagedBatch(TARGET, 1, 1 << 40, 1_000, 1 << 31)
+        size = len(ProposedBatches((batch,) * 1_000, {TARGET: 5}).encode()) / 1_000
+        staged = [batch] * round(kibibytes * 1_024 / size)
+        assert await driver._propose("q", 0, staged) is BatchVerdict.OK
+        decision = driver.decisions.last
+        assert decision is not None
+        assert (len(decision.content_places), not decision.content) == (parts, parts > 0)
+        content = await driver._content(decision)
+        assert content is not None
+        assert content.staged == tuple(staged)
+
+    with_sink(work)
+
+
+def appends(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The partition of each append to a writer's topic from now on, and its records."""
+    found: list[tuple[int, int]] = []
+    append = WriterTopic.append
+
+    async def noted(topic: WriterTopic, partition: int, values: Sequence[bytes]) -> int:
+        found.append((partition, len(values)))
+        return await append(topic, partition, values)
+
+    monkeypatch.setattr(WriterTopic, "append", noted)
+    return found
+
+
+@pytest.mark.parametrize(("kibibytes", "is_staged"), [(60, False), (70, True)])
+def test_a_task_of_less_than_64_kibibytes_stages_nothing(
+    monkeypatch: pytest.MonkeyPatch, kibibytes: int, is_staged: bool
+) -> None:
+    async def work(sink: SinkClient) -> None:
+        noted = appends(monkeypatch)
+        task = await sink.task(rows_of(["x" * 1_000] * kibibytes), batch_bytes=10_000)
+        assert (bool(task.staged), not task.inline, bool(noted)) == (is_staged,) * 3
+        await (await sink.driver()).commit("q", 0, [task])
+        assert len(await sink.values()) == kibibytes
+
+    with_sink(work)
+
+
+def test_a_driver_stages_the_batches_of_small_tasks_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(sink: SinkClient) -> None:
+        tasks = [await sink.task(rows_of(MANY[at : at + 10]), task=at) for at in range(0, 100, 10)]
+        batches = sum(len(task.inline) for task in tasks)
+        assert batches >= 10
+        noted = appends(monkeypatch)
+        await (await sink.driver()).commit("q", 0, tasks)
+        assert noted == [(1, batches), (PROPOSALS, 1)]
+        assert await sink.values() == MANY[:100]
 
     with_sink(work)
 
