@@ -62,6 +62,15 @@ async def backlog_of(cluster: KafkaBrokers, options: SourceOptions, read: Offset
     ]
 
 
+async def first_offsets(cluster: KafkaBrokers, options: SourceOptions, recorded: Offsets | None) -> Offsets:
+    """Where a pipeline starts that has finished no batch; raises as `backlog_of`.
+
+    Args:
+        recorded: where an earlier driver has started it. Partitions that were added since start at their beginning.
+    """
+    return {each.place: each.position for each in await backlog_of(cluster, options, recorded)}
+
+
 async def first_records(
     connections: Connections, options: SourceOptions, backlog: list[PartitionBacklog], most: int
 ) -> pa.Table:

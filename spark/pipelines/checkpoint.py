@@ -1,10 +1,13 @@
 """The checkpoint of a pipeline: Spark's own folder for each generation, and a file that says which one is in use.
 
-    <checkpoint>/pipeline.json     the generation, its start, and the query that it replaces
+    <checkpoint>/pipeline.json     the generation, its start and its first offsets, and the query that it replaces
     <checkpoint>/<generation>/     Spark's: metadata (the query id), offsets, commits, state
 
 A reset begins a new generation: Spark gives it another query id, and the table lets it replace the query that had
 written last. The folders of earlier generations stay.
+
+The first driver of a generation records the offsets where it starts, so that the next one starts there if no batch has
+ended: `latest`, a time and the start of a log are other offsets by then.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from gnomon.spark.offsets import Nested, Offsets, flat
 from gnomon.spark.pipelines.settings.section import BadPipeline
 
 _FILE: Final = "pipeline.json"
@@ -31,6 +35,8 @@ class Generation:
     """The options that say where it starts; None for those of the pipeline's file."""
     replaces: str | None
     """The query that had written the table when the generation began."""
+    first: Nested | None = None
+    """The offsets where it starts, by topic and partition; None until a driver has recorded them."""
 
 
 FIRST: Final = Generation(0, None, None)
@@ -65,9 +71,9 @@ class Checkpoint:
         """The number of the last batch that has ended; None if there is none."""
         return max((int(path.name) for path in self.spark_folder.glob("commits/[0-9]*")), default=None)
 
-    def offsets(self, batch: int) -> dict[str, dict[str, int]]:
+    def offsets(self, batch: int) -> Nested:
         """The offsets at which a batch ends, by topic and partition; the smallest if it reads a topic several times."""
-        found: dict[str, dict[str, int]] = {}
+        found: Nested = {}
         for line in (self.spark_folder / "offsets" / str(batch)).read_text().splitlines()[2:]:
             for topic, partitions in json.loads(line).items():
                 known = found.setdefault(topic, {})
@@ -75,15 +81,28 @@ class Checkpoint:
                     known[partition] = min(offset, known.get(partition, offset))
         return found
 
+    def first(self) -> Offsets | None:
+        """Where the generation starts; None if no driver has recorded it."""
+        first = self.generation.first
+        return None if first is None else flat(first)
+
     def reset(self, starting: Mapping[str, str], replaces: str | None) -> None:
         """Begins a new generation, which replaces a query."""
-        self.generation = Generation(self.generation.number + 1, dict(starting), replaces)
+        self._write(Generation(self.generation.number + 1, dict(starting), replaces))
+
+    def begin(self, first: Nested) -> None:
+        """Records where the generation starts."""
+        self._write(replace(self.generation, first=first))
+
+    def _write(self, generation: Generation) -> None:
+        self.generation = generation
         self._folder.mkdir(parents=True, exist_ok=True)
         content = {
             "version": _VERSION,
             "generation": self.generation.number,
             "starting": self.generation.starting,
-            "replaces": replaces,
+            "replaces": self.generation.replaces,
+            "first": self.generation.first,
         }
         written = self._folder / f"{_FILE}.new"
         with written.open("w") as file:
@@ -100,7 +119,9 @@ class Checkpoint:
                 raise BadPipeline(
                     f"{path}: version {content['version']} is not one that this gnomon knows ({_VERSION})"
                 )
-            return Generation(int(content["generation"]), content["starting"], content["replaces"])
+            return Generation(
+                int(content["generation"]), content["starting"], content["replaces"], content.get("first")
+            )
         except FileNotFoundError:
             return FIRST
         except (ValueError, KeyError, TypeError) as error:

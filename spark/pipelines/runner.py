@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 
 from gnomon.client.kafka.errors import RequestRefused
 from gnomon.runtime.world import Unreachable
-from gnomon.spark.offsets import flat
-from gnomon.spark.pipelines.backlog import backlog_of
+from gnomon.spark.offsets import BadOption, flat, nested
+from gnomon.spark.pipelines.backlog import backlog_of, first_offsets
 from gnomon.spark.pipelines.batch_commit import BatchCommit
 from gnomon.spark.pipelines.checkpoint import Checkpoint
 from gnomon.spark.pipelines.frames import RowFrames
 from gnomon.spark.pipelines.progress import BatchProgress, CommittedBatch, ProgressMeter
-from gnomon.spark.pipelines.run_failed import own_error
+from gnomon.spark.pipelines.run_failed import RunFailed, own_error
 from gnomon.spark.pipelines.session import SPARK_ERRORS, jvm_watched
 from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.pipelines.settings.settings import PipelineSettings
@@ -86,8 +87,8 @@ class Runner:
 
     def _started(self) -> StreamingQuery:
         settings = self._settings
-        starting = self._checkpoint.generation.starting or settings.source.starting
-        reading = self._session.readStream.options(**settings.source.options, **starting, **settings.source.ending)
+        options = {**settings.source.options, **self._starting(), **settings.source.ending}
+        reading = self._session.readStream.options(**options)
         writing = self._frames.rows(reading).writeStream.foreachBatch(self._batch).queryName(settings.name)
         writing = writing.option("checkpointLocation", str(self._checkpoint.spark_folder))
         if settings.trigger.available_now:
@@ -98,6 +99,19 @@ class Runner:
             return writing.start()
         except AnalysisException as error:
             raise BadPipeline(f"transform: {str(error).splitlines()[0]}") from error
+
+    def _starting(self) -> Mapping[str, str]:
+        """The options that say where the pipeline starts; its offsets are recorded until a batch has ended."""
+        checkpoint, source = self._checkpoint, self._settings.source
+        if checkpoint.committed() is None:
+            options = options_of(source, checkpoint)
+            (cluster, *_), thread = cluster_of(options.addresses)
+            try:
+                checkpoint.begin(nested(thread.call(first_offsets, cluster, options, checkpoint.first())))
+            except (BadOption, RequestRefused, Unreachable) as error:
+                raise RunFailed(str(error)) from error
+        first = checkpoint.generation.first
+        return {"startingOffsets": json.dumps(first)} if first else checkpoint.generation.starting or source.starting
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         try:
@@ -123,7 +137,7 @@ class Runner:
 
     def _lag(self, number: int | None) -> int | None:
         """The records that are left after a batch; None for the begin of the pipeline."""
-        read = None if number is None else flat(self._checkpoint.offsets(number))
+        read = self._checkpoint.first() if number is None else flat(self._checkpoint.offsets(number))
         options = options_of(self._settings.source, self._checkpoint)
         (cluster, *_), thread = cluster_of(options.addresses)
         try:

@@ -43,6 +43,6 @@ async def status_of(
 ) -> PipelineStatus:
     """The state of a pipeline; raises as `backlog_of` and `Table.last`."""
     batch = checkpoint.committed()
-    read = None if batch is None else flat(checkpoint.offsets(batch))
+    read = checkpoint.first() if batch is None else flat(checkpoint.offsets(batch))
     backlog = await backlog_of(cluster, options_of(source, checkpoint), read)
     return PipelineStatus(checkpoint.query(), checkpoint.generation.number, batch, table.last(), backlog)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +84,27 @@ def test_the_rows_of_a_driver_that_died_before_it_showed_them_appear_with_the_ne
         (tmp_path / "table" / file["path"]).rename(tmp_path / "table" / "_gnomon" / "staged" / file["staged"])
     run(spark, pipeline(topic, target))
     assert len(target.rows()) == RECORDS
+
+
+def test_a_pipeline_whose_first_batch_failed_starts_where_it_did_then(
+    spark: SparkSession, topic: NumberedTopic, tmp_path: Path
+) -> None:
+    target = Target("parquet", tmp_path)
+    write(topic, numbers(0, RECORDS))
+    latest = {"source": {"start": "latest"}}
+    trigger = {"available_now": False, "every": "100 milliseconds"}
+    made = pipeline(topic, target, trigger=trigger, **latest)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(made.run, spark)
+        while not made.checkpoint.first():
+            assert not running.done(), running.result()
+            time.sleep(0.1)
+        write(topic, numbers(RECORDS, RECORDS + 10, bad=[RECORDS + 3]))
+        with pytest.raises(RecordsRefused):
+            running.result(120)
+    write(topic, numbers(RECORDS + 10, RECORDS + 20))
+    run(spark, pipeline(topic, target, errors={"on_error": "skip"}, **latest))
+    assert [row[0] for row in target.rows()] == [n for n in range(RECORDS, RECORDS + 20) if n != RECORDS + 3]
 
 
 def test_a_lost_checkpoint_is_fenced_and_a_reset_goes_on(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.spark.pipelines.checkpoint import Checkpoint
+from gnomon.client.kafka.topic_partition import TopicPartition
+from gnomon.spark.pipelines.checkpoint import Checkpoint, Generation
 from gnomon.spark.pipelines.settings.section import BadPipeline
 
 
@@ -25,6 +26,21 @@ def test_a_reset_begins_a_generation_that_the_next_driver_finds(tmp_path: Path) 
     assert found.generation.starting == {"startingOffsets": "earliest"}
     assert found.generation.replaces is None
     assert found.spark_folder == tmp_path / "2"
+
+
+def test_the_first_offsets_of_a_generation_are_recorded_until_the_next_one(tmp_path: Path) -> None:
+    begun = Checkpoint(str(tmp_path))
+    assert begun.first() is None
+    begun.begin({"orders": {"0": 30}})
+    found = Checkpoint(str(tmp_path))
+    assert (found.first(), found.generation.number) == ({TopicPartition("orders", 0): 30}, 0)
+    found.reset({"startingOffsets": "latest"}, "abc")
+    found.begin({"orders": {"0": 40}})
+    assert Checkpoint(str(tmp_path)).generation == Generation(
+        1, {"startingOffsets": "latest"}, "abc", {"orders": {"0": 40}}
+    )
+    found.reset({"startingOffsets": "earliest"}, "abc")
+    assert Checkpoint(str(tmp_path)).first() is None
 
 
 def test_the_query_and_the_last_batch_are_those_of_spark(tmp_path: Path) -> None:
