@@ -1,4 +1,4 @@
-"""Sessions of processes of their own: the registered format, the settings of a pipeline's file, a machine without Java."""
+"""Sessions in processes of their own: the registered format, the settings of a file, a machine without Java."""
 
 from __future__ import annotations
 
