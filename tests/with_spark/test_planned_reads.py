@@ -64,8 +64,11 @@ def test_a_planned_read_has_each_row_though_processes_die_and_stay_dead(
 def test_the_connector_reads_each_row_though_a_process_dies_during_the_read(
     spark: SparkSession, connector: str, cluster: ClusterBroker, kill: Kill
 ) -> None:
-    topic = NumberedTopic(cluster.bootstrap_servers, "orders", 3)
+    """The brokers start again before the read, so that they have no entry in memory."""
+    topic = NumberedTopic(cluster.bootstrap_servers, "orders", 6)
     topic.produce(ROWS)
+    cluster.kill_brokers()
+    cluster.start()
     reader = spark.read.format("kafka").options(subscribe="orders", minPartitions="30")
     rows = reader.option("kafka.bootstrap.servers", cluster.bootstrap_servers).load().select("value")
     found = []
