@@ -22,7 +22,7 @@ from gnomon.spark.offsets import BadOption, parse_assignment, parse_offsets
 from gnomon.spark.splits import TASK_BYTES_MAX
 
 _NO_PLACES: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
-_KNOWN: Final = (
+SOURCE_OPTIONS: Final = (
     "kafka.bootstrap.servers",
     "kafka.isolation.level",
     "subscribe",
@@ -49,12 +49,13 @@ _KNOWN: Final = (
     "gnomon.native.servers",
     "group",
 )
-_WITHOUT_EFFECT: Final = (
+SOURCE_OPTIONS_WITHOUT_EFFECT: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
 )
+"""Options of the connector alone."""
 
 
 class Bound(NamedTuple):
@@ -110,7 +111,7 @@ class SourceOptions:
         Raises:
             BadOption: one of them cannot be used.
         """
-        options = GivenOptions(given, (*_KNOWN, *_WITHOUT_EFFECT))
+        options = GivenOptions(given, (*SOURCE_OPTIONS, *SOURCE_OPTIONS_WITHOUT_EFFECT))
         options.one_of("kafka.isolation.level", ("read_uncommitted", "read_committed"))
         topics, pattern, assigned = _subscription(options)
         starting = _bound(options, "starting", "latest" if streaming else "earliest")

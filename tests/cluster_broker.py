@@ -53,6 +53,10 @@ class ClusterBroker:
         for node in self._cluster.of("broker"):
             self._cluster.kill(node)
 
+    def kill_broker(self) -> None:
+        """Kills the first broker with SIGKILL."""
+        self._cluster.kill(self._cluster.of("broker")[0])
+
     def kill_bookie(self) -> None:
         """Kills the first bookie with SIGKILL."""
         self._cluster.kill(self._cluster.of("bookie")[0])

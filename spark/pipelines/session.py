@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -30,6 +32,9 @@ _DEFAULTS: Final = {
 """Spark's settings unless the pipeline's file has them."""
 _END_SECONDS: Final = 5.0
 """A JVM whose connections are gone ends within this time."""
+_GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
+"""The variable by which a JVM (`spark-submit`) names its port to the Python that it starts."""
+_NO_JAVA: Final = "Spark needs Java 17: install it, or set JAVA_HOME to its folder"
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """They print errors that are raised, too."""
 
@@ -47,6 +52,8 @@ def opened(name: str, given: Mapping[str, str]) -> SparkSession:
     for logger in _LOGGERS:
         logging.getLogger(logger).disabled = True
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # which is not used
+    if _starts_a_jvm() and _java() is None:
+        raise BadPipeline(_NO_JAVA)  # Spark's own script would add lines of its shell
     builder = SparkSession.builder.appName(f"gnomon pipeline {name}")
     for key, value in (_DEFAULTS | dict(given)).items():
         builder = builder.config(key, value)
@@ -55,10 +62,21 @@ def opened(name: str, given: Mapping[str, str]) -> SparkSession:
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        raise BadPipeline("Spark needs Java 17: install it, or set JAVA_HOME to its folder") from error
+        raise BadPipeline(_NO_JAVA) from error
     session.sparkContext.setLogLevel("FATAL")  # the errors of batches are raised
     session.dataSource.register(GnomonDataSource)
     return session
+
+
+def _starts_a_jvm() -> bool:
+    """Whether a session starts a JVM: there is none of this process, and none that has started this process."""
+    return SparkContext._gateway is None and _GATEWAY_PORT not in os.environ
+
+
+def _java() -> str | None:
+    """The program that Spark starts, if there is one."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin" if home else None)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ BATCH_BYTES: Final = 64 << 10
 BATCH_BYTES_MAX: Final = 16 << 20
 STAGING_PARTITIONS: Final = 4
 STAGING_PARTITIONS_MAX: Final = 1_000
-_KNOWN: Final = (
+SINK_OPTIONS: Final = (
     "kafka.bootstrap.servers",
     "kafka.compression.type",
     "topic",
@@ -36,6 +36,7 @@ _KNOWN: Final = (
     "stagingPartitions",
 )
 _WITHOUT_EFFECT: Final = ("checkpointLocation", "path", "includeHeaders")
+"""Spark's own, and one that the connector needs to write headers."""
 _CODECS: Final = ("lz4", "none", "gzip", "snappy", "zstd")
 
 
@@ -64,7 +65,7 @@ class SinkOptions:
         Raises:
             BadOption: one of them cannot be used.
         """
-        options = GivenOptions(given, (*_KNOWN, *_WITHOUT_EFFECT))
+        options = GivenOptions(given, (*SINK_OPTIONS, *_WITHOUT_EFFECT))
         version = options.number("txnVersion", 0)
         job = options.text("txnAppId")
         if streaming and (job is not None or version is not None):

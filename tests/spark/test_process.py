@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 import trio
@@ -26,6 +29,7 @@ from gnomon.testing import KafkaCluster
 T = TypeVar("T")
 
 RECORDS = 6_000
+CHILD_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +121,42 @@ def test_a_bookie_that_stops_during_a_task_does_not_end_it(cluster: KafkaCluster
             cluster.bookies[1].resume()
     rows = [offset for part in decoded(task, [first, *rest]) for offset in part["offset"].to_pylist()]
     assert rows == list(range(RECORDS // 2))
+
+
+def in_a_forked_process(call: Callable[[], Any]) -> Any:
+    """The result of a call in a fork of this process, which ends with it; None if it does not end in time."""
+    read, written = os.pipe()
+    child = os.fork()
+    if not child:
+        answer_and_exit(call, written)
+    os.close(written)
+    with os.fdopen(read) as answer:
+        found = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(found or "null")
+
+
+def answer_and_exit(call: Callable[[], Any], written: int) -> NoReturn:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, whatever waits in it
+    signal.alarm(CHILD_SECONDS)
+    try:
+        os.write(written, json.dumps(call()).encode())
+    finally:
+        os._exit(0)
+
+
+def test_a_forked_process_makes_connections_of_its_own_once_and_keeps_them(cluster: KafkaCluster) -> None:
+    found = tasks(cluster, 1 << 30)
+    task = next(each for each in found if each.range.partition == 0)
+    parents = cluster_of(task.addresses)
+    assert offsets(task) == list(range(RECORDS // 2))
+
+    def read_twice() -> list[Any]:
+        own = cluster_of(task.addresses)
+        read = [len(offsets(task)) for _ in range(2)]
+        return [own[0] is parents[0], own[1] is parents[1], cluster_of(task.addresses) == own, read]
+
+    for _ in range(2):
+        assert in_a_forked_process(read_twice) == [False, False, True, [RECORDS // 2] * 2]
+    assert cluster_of(task.addresses) == parents
+    assert offsets(task) == list(range(RECORDS // 2))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from gnomon.testing import KafkaBroker
 
@@ -59,12 +60,21 @@ def test_the_guide_to_pipelines_goes_from_nothing_to_a_table(broker: KafkaBroker
 def test_the_programs_of_the_guide_to_spark_read_and_write(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    (reading,), (writing,) = blocks("spark.md", "python", "Reading"), blocks("spark.md", "python", "Writing")
-    command = [str(Path(sys.executable).with_name("gnomon")), "topic", "create", "flights", "--bootstrap-server"]
-    subprocess.run([*command, broker.bootstrap_servers], check=True, timeout=60)
+    (reading,), (writing, streaming) = blocks("spark.md", "python", "Reading"), blocks("spark.md", "python", "Writing")
+    command = [str(Path(sys.executable).with_name("gnomon")), "topic", "create", "--bootstrap-server"]
+    for topic in ("flights", "copy"):
+        subprocess.run([*command, broker.bootstrap_servers, topic], check=True, timeout=60)
     names = {"spark": spark, "rows": spark.createDataFrame([(b"a",), (b"b",)], "value binary")}
-    exec(compile(writing.replace(ADDRESS, broker.bootstrap_servers), "spark.md", "exec"), names)  # noqa: S102 - the guide
-    exec(compile(reading.replace(ADDRESS, broker.bootstrap_servers), "spark.md", "exec"), names)  # noqa: S102 - the guide
+    streaming = streaming.replace('"checkpoint"', repr(str(tmp_path / "checkpoint")))
+    for program in (writing, reading, streaming):
+        exec(compile(program.replace(ADDRESS, broker.bootstrap_servers), "spark.md", "exec"), names)  # noqa: S102 - the guide
     assert sorted(bytes(row.value) for row in names["rows"].collect()) == [b"a", b"b"]
     assert names["rows"].columns == ["value", "offset"]
-    assert names["stream"].isStreaming
+    names["query"].processAllAvailable()
+    names["query"].stop()
+    copied = spark.read.format("gnomon").options(**{**names["options"], "subscribe": "copy"}).load()
+    assert sorted(bytes(row.value) for row in copied.collect()) == [b"a", b"b"]
+    assert (
+        "__gnomon_sink_flights-copy"
+        in AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics().topics
+    )

@@ -61,6 +61,13 @@ def test_a_batch_that_is_too_large_is_named(spark: SparkSession, topic: Numbered
     topic.check(read(spark, "gnomon", topic, maxBatchBytes="1000000"))
 
 
+def test_options_that_only_a_consumer_needs_have_no_effect(
+    spark: SparkSession, source: str, orders: NumberedTopic
+) -> None:
+    given = {"fetchOffset.numRetries": "5", "fetchOffset.retryIntervalMs": "20", "groupIdPrefix": "mine"}
+    orders.check(read(spark, source, orders, **given, **{"kafkaConsumer.pollTimeoutMs": "60000"}))
+
+
 def test_native_servers_and_the_time_of_a_hold_are_taken(
     spark: SparkSession, orders: NumberedTopic, broker: KafkaBroker | ClusterBroker
 ) -> None:

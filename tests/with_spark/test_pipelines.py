@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,26 @@ import duckdb
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
+from copying import WAIT_SECONDS
 from followed_table import KINDS, NOT_JSON, RECORDS, Target, numbers, pipeline, run, write
 from numbered_topic import NumberedTopic
 
 from gnomon.spark.formats.decoder import BadFormat
 from gnomon.spark.pipelines.batch_commit import PipelineFenced
 from gnomon.spark.pipelines.pipeline import Pipeline
+from gnomon.spark.pipelines.progress import BatchProgress
 from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.pipelines.tasks.letters import RecordsRefused
 from gnomon.spark.tables.table import BadTable
 from gnomon.testing import KafkaBroker
+from gnomon.testing.storms.processes.ledger_processes import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PAUSE_SECONDS = 3.0
+"""Without an interval the next batch begins within this time."""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +68,72 @@ def test_a_table_has_each_record_of_its_topic_once(spark: SparkSession, topic: N
     assert sum(each.rows for each in first + second) == 2 * RECORDS
     assert (first[-1].lag, second[-1].lag, second[-1].errors) == (0, 0, 0)
     assert first[0].lag == RECORDS - 90
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows_of_the_jvm"), [(None, 2), ("SELECT a, _partition, _offset FROM records", RECORDS)]
+)
+def test_only_the_rows_of_a_query_pass_the_jvm(
+    spark: SparkSession, topic: NumberedTopic, target: Target, sql: str | None, rows_of_the_jvm: int
+) -> None:
+    """Without a query the JVM has one row for each task."""
+    write(topic, numbers(0, RECORDS))
+    transform = {} if sql is None else {"transform": {"sql": sql}}
+    queries: list[StreamingQuery] = []
+    pipeline(topic, target, **transform).run(spark, lambda batch: queries.extend(spark.streams.active))
+    (query,) = queries
+    assert [each.numInputRows for each in query.recentProgress if each.numInputRows] == [rows_of_the_jvm]
+    assert len(target.rows()) == RECORDS
+
+
+@contextmanager
+def running(spark: SparkSession, made: Pipeline) -> Iterator[tuple[StreamingQuery, list[BatchProgress]]]:
+    """The query of a pipeline that follows its topic, and its finished batches: there is one at least."""
+    found: list[BatchProgress] = []
+    runner = made.runner(spark, found.append)
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(runner.run)
+        try:
+            wait_until(lambda: found or ended.done(), "a batch")
+            (query,) = spark.streams.active
+            yield query, found
+        finally:
+            runner.stop()
+            ended.result(WAIT_SECONDS)
+
+
+def test_the_next_batch_waits_for_the_interval_of_the_trigger(
+    spark: SparkSession, topic: NumberedTopic, tmp_path: Path
+) -> None:
+    write(topic, numbers(0, RECORDS))
+    settings = {
+        "trigger": {"available_now": None, "every": "1 hour"},
+        "source": {"options": {"maxOffsetsPerTrigger": 90}},
+    }
+    with running(spark, pipeline(topic, Target("parquet", tmp_path), **settings)) as (query, found):
+        wait_until(lambda: not query.status["isTriggerActive"], "the end of the first batch")
+        time.sleep(PAUSE_SECONDS)
+        assert [each.lag for each in found] == [RECORDS - 90]
+
+
+def test_the_files_of_a_table_have_the_largest_size_of_the_settings(
+    spark: SparkSession, topic: NumberedTopic, tmp_path: Path
+) -> None:
+    """The rows of a query come to a task in several batches, and a file has whole batches."""
+    write(topic, numbers(0, RECORDS))
+    batch_rows = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(batch_rows)
+    spark.conf.set(batch_rows, 20)
+    try:
+        for folder, more in (("one", {}), ("small", {"file_bytes": 1})):
+            target = Target("parquet", tmp_path / folder)
+            target.folder.mkdir()
+            run(spark, pipeline(topic, target, target=more, transform={"sql": "SELECT * FROM records"}))
+            assert len(target.rows()) == RECORDS
+    finally:
+        spark.conf.set(batch_rows, before)
+    files = [len(list((tmp_path / folder / "table").glob("*.parquet"))) for folder in ("one", "small")]
+    assert files == [topic.partitions, RECORDS // 20]
 
 
 def test_a_batch_that_runs_again_is_in_its_table_once(

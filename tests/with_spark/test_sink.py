@@ -123,9 +123,10 @@ class CopyingStream:
         self._spark, self._topic, self.folder = spark, topic, folder
         self.target = NumberedTopic(topic.servers, f"{topic.name}.copy")
 
-    def start(self, **options: str) -> StreamingQuery:
+    def start(self, limit: int = 10_000, **options: str) -> StreamingQuery:
+        """The query, with at most `limit` records a batch; `options` are the sink's."""
         topics = self._topic.servers, self._topic.name, self.target.name
-        return copy_to_topic(self._spark, *topics, self.folder, **options)
+        return copy_to_topic(self._spark, *topics, self.folder, limit=limit, **options)
 
     def check(self) -> None:
         """Each record is in the target once, and each partition has them in their order."""
@@ -169,6 +170,41 @@ def test_a_stream_without_its_checkpoint_is_fenced(copying: CopyingStream, topic
     query = copying.start(writer=writer)
     with pytest.raises(Exception, match="belongs to query"):
         query.processAllAvailable()
+    query.stop()
+    copying.check()
+
+
+def test_a_stream_without_its_checkpoint_and_without_a_name_writes_its_rows_again(
+    copying: CopyingStream, topic: NumberedTopic
+) -> None:
+    """Each row is there twice: the new query has a writer of its own."""
+    topic.produce(100)
+    before = sink_topics(topic)
+    for folder in ("first", "second"):
+        copying.folder = copying.folder / folder
+        query = copying.start()
+        query.processAllAvailable()
+        query.stop()
+    found = copying.target.read(2 * 100)
+    assert sorted(int(value or b"") for _, _, value, _ in found) == sorted([*range(100), *range(100)])
+    assert len(sink_topics(topic) - before) == 2
+
+
+def test_a_stream_that_fails_without_brokers_goes_on_later_with_each_row_once(
+    copying: CopyingStream, topic: NumberedTopic, broker: KafkaBroker | ClusterBroker
+) -> None:
+    topic.produce(3_000)
+    query = copying.start(limit=100)
+    wait_for_batches(copying.folder, 3)
+    (broker.kill if isinstance(broker, KafkaBroker) else broker.kill_brokers)()
+    try:
+        with pytest.raises(Exception, match="no broker answers"):
+            query.awaitTermination(WAIT_SECONDS)
+    finally:
+        broker.start()
+    assert 3 <= batches_in(copying.folder) < 30
+    query = copying.start()
+    query.processAllAvailable()
     query.stop()
     copying.check()
 

@@ -20,6 +20,8 @@ from gnomon.testing.kafka_cluster import KafkaCluster
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MAP_BYTES = 1 << 30
+ENTRY_BYTES = 8
+"""Of the number of an entry, with which its key ends."""
 
 
 class Audited:
@@ -64,6 +66,20 @@ class Audited:
             with store.begin(write=True, db=database) as transaction:
                 change(transaction)
 
+    def copies(self, ledger_id: int) -> dict[str, dict[bytes, bytes]]:
+        """The copies of a ledger on the disks of the stopped bookies: by bookie, the stored bytes by key."""
+        found: dict[str, dict[bytes, bytes]] = {}
+        prefix = ENTRY_KEY.pack(ledger_id, 0)[:-ENTRY_BYTES]
+
+        def look(bookie: str) -> Callable[[Any], None]:
+            return lambda transaction: found.update(
+                {bookie: {bytes(key): bytes(value) for key, value in transaction.cursor() if key.startswith(prefix)}}
+            )
+
+        for number in range(1, len(self.cluster.bookies) + 1):
+            self.on_disk(f"bookie-{number}", look(f"bookie-{number}"))
+        return found
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
@@ -102,10 +118,11 @@ def entry(number: int) -> dict[str, int]:
     return {"first_entry": number, "last_entry": number}
 
 
-def test_a_changed_byte_and_a_removed_copy_on_the_disks_are_named_and_end_the_command_with_1(audited: Audited) -> None:
-    assert audited.gnomon("topic", "create", "broken").returncode == 0
-    audited.write("broken", 8)
-    ledger = audited.ledger("broken")
+def broken(audited: Audited, topic: str) -> dict[str, Any]:
+    """The ledger of a new topic, with a byte of entry 3 changed and entry 5 removed; its cluster is stopped."""
+    assert audited.gnomon("topic", "create", topic).returncode == 0
+    audited.write(topic, 8)
+    ledger = audited.ledger(topic)
 
     def flip(transaction: Any) -> None:
         key = ENTRY_KEY.pack(ledger["id"], 3)
@@ -119,6 +136,11 @@ def test_a_changed_byte_and_a_removed_copy_on_the_disks_are_named_and_end_the_co
     audited.cluster.stop()
     audited.on_disk("bookie-2", flip)
     audited.on_disk("bookie-3", remove)
+    return ledger
+
+
+def test_a_changed_byte_and_a_removed_copy_on_the_disks_are_named_and_end_the_command_with_1(audited: Audited) -> None:
+    ledger = broken(audited, "broken")
     audited.cluster.start()
     code, report = audited.audit("broken")
     assert code == 1
@@ -133,6 +155,22 @@ def test_a_changed_byte_and_a_removed_copy_on_the_disks_are_named_and_end_the_co
     assert {(each["topic"], each["partition"], each["ledger"]) for each in report["findings"]} == {
         ("broken", 0, ledger["ledger"])
     }
+
+
+def test_an_audit_repairs_nothing_and_finds_the_same_again(audited: Audited) -> None:
+    ledger = broken(audited, "left-broken")
+    before = audited.copies(ledger["id"])
+    audited.cluster.start()
+    shown = audited.ledger("left-broken")
+    reports = [audited.audit("left-broken") for _ in range(2)]
+    assert audited.ledger("left-broken") == shown
+    audited.cluster.stop()
+    after = audited.copies(ledger["id"])
+    audited.cluster.start()
+    assert reports[0] == reports[1]
+    assert [finding["kind"] for finding in reports[0][1]["findings"]] == ["damaged", "missing"]
+    assert after == before
+    assert {bookie: len(copies) for bookie, copies in after.items()} == {"bookie-1": 8, "bookie-2": 8, "bookie-3": 7}
 
 
 def test_the_report_in_words_names_each_finding_and_a_dead_bookie_is_one(audited: Audited) -> None:

@@ -143,6 +143,20 @@ def committed(described: Described, *ids: int) -> None:
     assert table.commit(TableBatch("0f1e2d3c4b5a496", 4), schema, writer.close()) is CommitVerdict.COMMITTED
 
 
+def test_check_shows_the_columns_of_the_table_before_and_after(described: Described) -> None:
+    described.write(b'{"id": 1, "name": "a"}')
+    columns = {each["column"]: (each["type"], each["in_table"]) for each in described.report("check")["columns"]}
+    assert (columns["id"], columns["name"]) == (("int64", ""), ("string", ""))
+    committed(described, 1)
+    described.change('schema = "id BIGINT, name STRING"', 'schema = "id BIGINT, name STRING, price DOUBLE"')
+    found = json.loads(described.run("check", "--output", "json").stdout)
+    columns = {each["column"]: (each["type"], each["in_table"]) for each in found["columns"]}
+    assert found["table_exists"]
+    assert columns["id"] == ("int64", "int64")
+    assert columns["name"][1] in ("string", "large_string")
+    assert columns["price"] == ("double", "")
+
+
 def test_status_shows_the_last_batch_and_what_is_left(described: Described) -> None:
     described.write(*[b'{"id": 1}'] * 5)
     first = described.report("status")

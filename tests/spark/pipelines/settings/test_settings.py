@@ -46,6 +46,7 @@ def test_a_name_a_topic_a_format_and_a_target_are_enough() -> None:
     assert found.source.starting == {"startingOffsets": "earliest"}
     assert (found.errors.on_error, found.trigger.available_now, found.target.upserts) == ("stop", False, False)
     assert found.target.place_columns == ("_topic", "_partition", "_offset", "_timestamp")
+    assert found.target.file_bytes_max == 128 << 20
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,20 @@ def test_a_setting_of_another_format_or_target_is_an_error(changed: dict[str, An
     with pytest.raises(BadPipeline) as raised:
         parsed(**changed)
     assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("topics", "options"),
+    [
+        ({"pattern": "fl.*s"}, {"subscribePattern": "fl.*s"}),
+        ({"topics": ["flights", "delays"]}, {"subscribe": "flights,delays"}),
+    ],
+)
+def test_a_pipeline_may_follow_several_topics_or_those_of_a_pattern(
+    topics: dict[str, Any], options: dict[str, str]
+) -> None:
+    found = parsed(source={"topic": None, **topics})
+    assert found.source.options == {"kafka.bootstrap.servers": "127.0.0.1:9092", **options}
 
 
 @pytest.mark.parametrize(

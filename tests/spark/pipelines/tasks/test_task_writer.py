@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnomon.spark.pipelines.settings.settings import FormatSettings
+from gnomon.spark.pipelines.settings.settings import FormatSettings, PipelineSettings, parse_settings
 from gnomon.spark.pipelines.tasks.decoding import READ_COLUMNS
 from gnomon.spark.pipelines.tasks.task_result import TaskResult, decode_result
-from gnomon.spark.pipelines.tasks.task_writer import DecodingPlan, RecordDecoder, TaskWriter
+from gnomon.spark.pipelines.tasks.task_writer import DecodingPlan, RecordDecoder, TaskWriter, decoding_of
 from gnomon.spark.tables.data_files.data_file import FileLayout
 
 FORMAT = FormatSettings("json", "a BIGINT", None, None, ",", "none")
@@ -34,9 +35,20 @@ def records(*values: bytes, zone: str = "UTC") -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=list(READ_COLUMNS))
 
 
-def writer(folder: Path, *, decoding: DecodingPlan | None = PLAN) -> TaskWriter:
+def writer(folder: Path, *, decoding: DecodingPlan | None = PLAN, file_bytes_max: int = 1 << 20) -> TaskWriter:
+    schema = (decoding or PLAN).made().schema
     return TaskWriter(
-        decoding, FileLayout(str(folder)), PLAN.made().schema, 1 << 20, "_timestamp", FileLayout(f"{folder}/dead")
+        decoding, FileLayout(str(folder)), schema, file_bytes_max, "_timestamp", FileLayout(f"{folder}/dead")
+    )
+
+
+def settings(**sections: dict[str, Any]) -> PipelineSettings:
+    least: dict[str, dict[str, Any]] = {
+        "source": {"bootstrap": "127.0.0.1:9092", "topic": "orders"},
+        "target": {"kind": "parquet", "path": "table"},
+    }
+    return parse_settings(
+        {"name": "orders", **{name: least.get(name, {}) | sections.get(name, {}) for name in [*least, *sections]}}
     )
 
 
@@ -52,6 +64,22 @@ def test_records_become_files_of_rows_and_of_dead_records(tmp_path: Path) -> Non
     assert pq.read_table(tmp_path / "dead" / dead.path)["value"].to_pylist() == [b"x"]
     assert (found.rows, found.dead, found.newest_ms) == (3, 1, 3_000)
     assert found.first_dead == "topic 'orders', partition 0, offset 1: not a JSON object"
+
+
+def test_the_columns_of_a_place_may_have_other_names(tmp_path: Path) -> None:
+    given = {"format": {"kind": "text"}, "target": {"place_columns": {"offset": "at", "topic": "_from"}}}
+    plan = decoding_of(settings(**given))
+    made = writer(tmp_path, decoding=plan)
+    (file,) = result_of(made, records(b"x", b"y")).files
+    (first, second) = pq.read_table(tmp_path / file.path).to_pylist()
+    assert list(first) == ["value", "_from", "_partition", "at", "_timestamp"]
+    assert (first["_from"], first["at"], second["at"]) == ("orders", 0, 1)
+
+
+def test_the_files_of_a_task_have_a_largest_size(tmp_path: Path) -> None:
+    batches = [records(b'{"a":%d}' % number) for number in range(3)]
+    assert len(result_of(writer(tmp_path), *batches).files) == 1
+    assert len(result_of(writer(tmp_path, file_bytes_max=1), *batches).files) == 3
 
 
 def test_a_task_without_records_writes_no_file(tmp_path: Path) -> None:
