@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.spark.decisions import BatchVerdict
-from gnomon.spark.process import cluster_of
+from gnomon.spark.process import cluster_of, freeze_imports
 from gnomon.spark.writing.committing import SinkDriver
 from gnomon.spark.writing.sink_options import SinkOptions
 from gnomon.spark.writing.sink_writer import SinkWriter
@@ -94,6 +94,7 @@ class SinkTask:
     """The rows of one task attempt, on a worker."""
 
     def __init__(self, options: SinkOptions, writer: str, query: str) -> None:
+        freeze_imports()
         self._writer, self._query = writer, query
         (cluster, *_), self._thread = cluster_of(options.addresses)
         self._staging = SinkWriter(cluster, options, writer).task(task_context().partitionId())

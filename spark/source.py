@@ -36,7 +36,7 @@ from gnomon.spark.columns import SCHEMA
 from gnomon.spark.offsets import BadOption, Nested, flat, nested
 from gnomon.spark.options import SourceOptions
 from gnomon.spark.planning import plan
-from gnomon.spark.process import cluster_of, each
+from gnomon.spark.process import cluster_of, each, freeze_imports
 from gnomon.spark.reading import batches_of, decoded
 from gnomon.spark.sink import GnomonStreamWriter, GnomonWriter
 from gnomon.spark.streaming import StreamPlan
@@ -260,6 +260,7 @@ def rows_of_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def _rows(encoded: bytes) -> Iterator[pa.RecordBatch]:
+    freeze_imports()
     task = decode_task(encoded)
     (brokers, bookies, _), thread = cluster_of(task.addresses)
     with closing(each(thread, batches_of(brokers, bookies, task, _warn))) as parts:

@@ -45,7 +45,7 @@ _MAX_TIMESTAMP_AT: Final = 35
 _MAX_TIMESTAMP_END: Final = 43
 
 COMPRESSION_MASK: Final = 0x07
-_LOG_APPEND_TIME: Final = 0x08
+LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
@@ -117,7 +117,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_control(self) -> bool:
@@ -198,7 +198,7 @@ def _check_fields(header: BatchHeader) -> None:
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"compression codec {codec} is unknown: use 0 to 4",
         )
-    if attributes & _LOG_APPEND_TIME:
+    if attributes & LOG_APPEND_TIME:
         raise BatchRejected(ErrorCode.INVALID_TIMESTAMP, "log append time is set by the broker: send create time")
     if attributes & CONTROL:
         raise BatchRejected(ErrorCode.INVALID_RECORD, "control batches are written by the broker: send data batches")
@@ -237,7 +237,7 @@ def with_log_append_time(view: memoryview, now_ms: int) -> bytes:
     (attributes,) = _ATTRIBUTES.unpack_from(view, CRC_FROM)
     stamped = b"".join(
         (
-            _ATTRIBUTES.pack(attributes | _LOG_APPEND_TIME),
+            _ATTRIBUTES.pack(attributes | LOG_APPEND_TIME),
             view[CRC_FROM + 2 : _MAX_TIMESTAMP_AT],
             _TIMESTAMP.pack(now_ms),
         )
