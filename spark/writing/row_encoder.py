@@ -22,6 +22,10 @@ from gnomon.spark.partitioner import partitions_of
 from gnomon.spark.writing.target import RowRefused, Target
 from gnomon.wire.kafka.compression import Codec
 
+BATCH_BYTES: Final = 64 << 10
+LARGE_BATCH_BYTES: Final = 256 << 10
+_BATCHES: Final = 4
+"""The rows of a partition that are encoded together make at least so many batches, if these have BATCH_BYTES."""
 COLUMN_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "key": ("binary", "string"),
     "value": ("binary", "string"),
@@ -67,9 +71,10 @@ class RowEncoder:
     Args:
         topic: the topic of all rows, None if a column names it.
         task: the number of the task, which gives rows without a key their partition.
+        batch_bytes: the most bytes of a batch before compression; None for `usual_batch_bytes`.
     """
 
-    def __init__(self, topic: str | None, task: int, *, batch_bytes: int, compression: Codec) -> None:
+    def __init__(self, topic: str | None, task: int, *, batch_bytes: int | None, compression: Codec) -> None:
         self._topic, self._task = topic, task
         self._batch_bytes, self._compression = batch_bytes, compression
 
@@ -117,12 +122,13 @@ class RowEncoder:
         found = []
         for number, group in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
             taken = pa.array(group)
+            batch_bytes = self._batch_bytes or usual_batch_bytes(rows.nbytes * len(group) // len(order))
             batches = encode(
                 keys.take(taken),
                 values.take(taken),
                 times[group],
                 None if headers is None else headers.take(taken),
-                batch_bytes=min(self._batch_bytes, target.batch_bytes_max),
+                batch_bytes=min(batch_bytes, target.batch_bytes_max),
                 compression=self._compression,
             )
             for batch in batches:
@@ -159,6 +165,14 @@ class RowEncoder:
             raise RowRefused(f"topic {target.name!r} has the partitions 0 to {target.partitions - 1}: not {wrong[0]}")
         found[named] = numbers
         return found
+
+
+def usual_batch_bytes(rows_bytes: int) -> int:
+    """The most bytes of a batch of a partition whose rows have so many bytes together.
+
+    A leader has five batches of a producer at a time, and syncs them together: larger batches wait for fewer syncs.
+    """
+    return min(max(rows_bytes // _BATCHES, BATCH_BYTES), LARGE_BATCH_BYTES)
 
 
 def _check_size(batch: EncodedBatch, target: Target) -> None:

@@ -19,7 +19,6 @@ from gnomon.wire.kafka.compression import Codec
 
 WRITER_CHARACTERS_MAX: Final = 200
 _WRITER: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{WRITER_CHARACTERS_MAX}}}")
-BATCH_BYTES: Final = 64 << 10
 BATCH_BYTES_MAX: Final = 16 << 20
 STAGING_PARTITIONS: Final = 4
 STAGING_PARTITIONS_MAX: Final = 1_000
@@ -54,8 +53,8 @@ class SinkOptions:
     takes_over: bool
     """Whether the writer may have belonged to another query."""
     compression: Codec
-    batch_bytes: int
-    """The most bytes of a record batch before its compression."""
+    batch_bytes: int | None
+    """The most bytes of a record batch before its compression; None for `row_encoder.usual_batch_bytes`."""
     staging_partitions: int
 
     @classmethod
@@ -82,7 +81,7 @@ class SinkOptions:
             version,
             options.one_of("writerTakeOver", ("false", "true")) == "true",
             Codec[options.one_of(compression, _CODECS).upper()],
-            options.number("batchBytes", 1, BATCH_BYTES_MAX) or BATCH_BYTES,
+            options.number("batchBytes", 1, BATCH_BYTES_MAX),
             options.number("stagingPartitions", 1, STAGING_PARTITIONS_MAX) or STAGING_PARTITIONS,
         )
 

@@ -49,6 +49,16 @@ def test_the_rows_of_a_partition_keep_their_order() -> None:  # 1
         assert [record[1] for record in records] == [each.encode() for each in values[place.partition :: 4]]
 
 
+@pytest.mark.parametrize(("rows", "bytes_max"), [(200, 64 << 10), (500, 126_000), (4_000, 256 << 10)])
+def test_batches_are_larger_where_a_partition_gets_many_rows(rows: int, bytes_max: int) -> None:
+    """A row has 1,008 bytes with its partition and its offset in the column."""
+    table = pa.table({"value": [b"x" * 1_000] * rows, "partition": pa.array([0] * rows, pa.int32())})
+    for given, largest in ((None, bytes_max), (5_000, 5_000)):
+        encoder = RowEncoder("logs", 0, batch_bytes=given, compression=Codec.NONE)
+        sizes = [len(batch.data) for _, batch in encoder.encode(table, TARGETS, NOW_MS)]
+        assert 0.8 * largest < max(sizes) <= largest
+
+
 def test_the_column_comes_before_the_key_and_the_key_before_the_turn_of_the_task() -> None:  # 2
     keys = ["a", "b", None, "c", None]
     found = encoded({"value": list("vwxyz"), "key": keys, "partition": [3, None, None, None, 0]}, task=6)

@@ -22,7 +22,7 @@ def test_only_the_address_is_needed() -> None:
         version=None,
         takes_over=False,
         compression=Codec.LZ4,
-        batch_bytes=65_536,
+        batch_bytes=None,
         staging_partitions=4,
     )
 

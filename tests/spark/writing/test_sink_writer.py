@@ -60,10 +60,10 @@ def test_stored_batches_have_the_codec_of_the_options(codec: Codec | None) -> No
 def test_stored_batches_are_as_large_as_the_options_allow(bytes_max: int | None) -> None:
     async def work(sink: SinkClient) -> None:
         writer = writer_of(sink, **({} if bytes_max is None else {"batchBytes": str(bytes_max)}))
-        await (await writer.driver(sink.warnings.append)).commit("q", 0, [await task(writer, rows_of([VALUE] * 300))])
+        await (await writer.driver(sink.warnings.append)).commit("q", 0, [await task(writer, rows_of([VALUE] * 150))])
         sizes = [size for _, size in await written(sink)]
         allowed = bytes_max or 64 << 10
-        assert sum(sizes) > 300 * len(VALUE)
+        assert sum(sizes) > 150 * len(VALUE)
         assert max(sizes) <= allowed
         assert min(sizes[:-1]) > allowed - 2 * len(VALUE)
 
