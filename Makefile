@@ -48,7 +48,7 @@ attacks: $(STAMP) ## hostile requests to a real broker beside a healthy client: 
 damage: $(STAMP) ## PLACES=1000 copies of a data directory, each damaged in one place [SEED=n]: what a broker, and a bookie of a cluster, makes of it
 	@PLACES=$(or $(PLACES),1000) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/damage
 
-fuzz: $(STAMP) ## CHANGES=10000000 record batches with drawn changes, decoded by columns and record by record, 20 minutes [SEED=n]
+fuzz: $(STAMP) ## CHANGES=10000000 record batches with drawn changes, decoded by columns and record by record, 11 minutes [SEED=n]
 	@CHANGES=$(or $(CHANGES),10000000) SEED=$(or $(SEED),1) PROCESSES=$(or $(PROCESSES),$(shell nproc)) \
 		$(BIN)/python -m pytest -q -p no:cacheprovider tests/fuzz
 
