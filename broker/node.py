@@ -56,6 +56,7 @@ from gnomon.broker.native.subscription_admin import SubscriptionAdmin
 from gnomon.broker.native.subscription_methods import SubscriptionMethods
 from gnomon.broker.native.subscription_watch import SubscriptionWatch
 from gnomon.broker.native.topic_methods import TopicMethods
+from gnomon.broker.native.write_methods import WriteMethods
 from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.placement.membership import Membership
 from gnomon.broker.subscriptions.positions.stores import store_opener
@@ -292,6 +293,18 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
         SubscriptionMethods(access, hosts, connections, admin, watched, tasks).methods(),
         PlanMethods(access, read_planner(broker, clock), tasks).methods(),
         ConsumerMethods(access, connections, hosts.rounds, clock).methods(),
+        WriteMethods(
+            access,
+            topics,
+            broker.records,
+            broker.routes,
+            placement,
+            broker.refused,
+            broker.producer_ids,
+            broker.metrics,
+            clock,
+            tasks,
+        ).methods(),
         broker.receiver.methods(access),
     )
     counted = ConnectionLimits(broker.configs, limits.connections_max)

@@ -12,7 +12,7 @@ One thread runs Trio for as long as the block lasts; any number of other threads
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -25,8 +25,14 @@ from gnomon.client.described_subscription import DescribedSubscription, IdleSubs
 from gnomon.client.errors import ConsumerClosed
 from gnomon.client.message import Message
 from gnomon.client.subscriptions import Subscriptions
+from gnomon.client.writes.blocking_writer import BlockingWriter
+from gnomon.client.writes.client_write import WriteRecord
+from gnomon.client.writes.end import End
+from gnomon.client.writes.writer import Writer
 from gnomon.log.dlsn import Dlsn
+from gnomon.log.sn import SN
 from gnomon.runtime.trio_thread import TrioThread, in_trio_thread
+from gnomon.wire.kafka.records import Header
 
 FETCHED_MAX = 100
 """Messages that one call into the Trio thread fetches: such a call costs as much as a hundred messages."""
@@ -197,6 +203,62 @@ class BlockingClient:
         self._client = client
         self.subscriptions = BlockingSubscriptions(thread, client.subscriptions)
         """The subscriptions of all topics, for operators."""
+
+    def write(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        expected: SN | Dlsn | None = None,
+    ) -> SN:
+        """See `NativeClient.write`."""
+
+        async def write() -> SN:
+            return await self._client.write(
+                topic, value, partition=partition, key=key, headers=headers, expected=expected
+            )
+
+        return self._thread.call(write)
+
+    def write_batch(
+        self,
+        topic: str,
+        records: Iterable[bytes | WriteRecord | None],
+        *,
+        partition: int = 0,
+        expected: SN | Dlsn | None = None,
+    ) -> SN:
+        """See `NativeClient.write_batch`."""
+
+        async def write() -> SN:
+            return await self._client.write_batch(topic, records, partition=partition, expected=expected)
+
+        return self._thread.call(write)
+
+    @contextmanager
+    def writer(self, topic: str, *, partition: int = 0) -> Iterator[BlockingWriter]:
+        """See `NativeClient.writer`."""
+        writes = self._client.writes
+
+        async def open_writer() -> Writer:
+            return writes.open_writer(topic, partition)
+
+        async def close_writer() -> None:
+            writes.close_writer(writer)
+
+        writer = self._thread.call(open_writer)
+        try:
+            yield BlockingWriter(self._thread, writer)
+            self._thread.call(writer.flush)
+        finally:
+            self._thread.call(close_writer)
+
+    def end(self, topic: str, partition: int = 0) -> End:
+        """See `NativeClient.end`."""
+        return self._thread.call(self._client.end, topic, partition)
 
     def subscribe(
         self,

@@ -30,9 +30,17 @@ from gnomon.client.leaders import TRY_SECONDS
 from gnomon.client.part import Part
 from gnomon.client.read_plans import ReadPlans
 from gnomon.client.subscriptions import Subscriptions
+from gnomon.client.writes.arguments import checked_partition
+from gnomon.client.writes.client_write import WriteRecord
+from gnomon.client.writes.end import End
+from gnomon.client.writes.writer import Writer
+from gnomon.client.writes.writes import Writes
+from gnomon.log.dlsn import Dlsn
+from gnomon.log.sn import SN
 from gnomon.runtime.background import background
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import World
+from gnomon.wire.kafka.records import Header
 
 REFRESH_SECONDS = 30.0
 """The interval at which the client looks for new partitions of its topics."""
@@ -52,6 +60,79 @@ class NativeClient:
         self.read_plans = ReadPlans(self._leaders)
         """Where the records of topics are stored, for readers that get them from bookies."""
         self._consumers: dict[Consumer, None] = {}
+        self.writes = Writes(world, self._leaders, nursery)
+        """The writes without an outcome."""
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        expected: SN | Dlsn | None = None,
+    ) -> SN:
+        """Appends one record, and returns its SN once it is durable.
+
+        Writes of one client are independent: they reach a partition in the order of the calls, unless one is refused.
+
+        Args:
+            expected: the record is written only if the log ends with this one: with all fields of the SN that are set,
+                or with the record at this DLSN. `EMPTY` expects a log that was never written to.
+
+        Raises:
+            CasWriteException: the log ends with another record, `current`; nothing was written.
+            InvalidRecords: the broker does not take the record as it is.
+            NoSuchTopic, NotAuthorized, InvalidCall: the broker or the client refused the call.
+            OutcomeUnknown: no answer came within 30 s: the record may have been written, now or later.
+            BrokerUnreachable: no broker has answered for 5 s, and nothing was sent.
+            Unavailable: no leader took the record within 30 s; nothing was sent.
+        """
+        return await self.write_batch(topic, [WriteRecord(value, key, headers)], partition=partition, expected=expected)
+
+    async def write_batch(
+        self,
+        topic: str,
+        records: Iterable[bytes | WriteRecord | None],
+        *,
+        partition: int = 0,
+        expected: SN | Dlsn | None = None,
+    ) -> SN:
+        """`write` for several records, all of which are written or none; returns the SN of the last one.
+
+        Args:
+            records: values, or records with keys and headers; 1 to 20,000.
+        """
+        return await self.writes.write(topic, partition, records, expected)
+
+    @asynccontextmanager
+    async def writer(self, topic: str, *, partition: int = 0) -> AsyncIterator[Writer]:
+        """A writer of a chain of records, which are sent ahead of their answers.
+
+        The block ends once all writes have an outcome; an exception ends it at once.
+
+        Raises:
+            InvalidCall: a partition is a number from 0 on.
+        """
+        writer = self.writes.open_writer(topic, partition)
+        try:
+            yield writer
+            await writer.flush()
+        finally:
+            self.writes.close_writer(writer)
+
+    async def end(self, topic: str, partition: int = 0) -> End:
+        """The last record of a partition: one that was the last at some instant during the call.
+
+        Raises:
+            NoSuchTopic, NotAuthorized, InvalidCall: the broker refused the call.
+            Unavailable: no broker was certain to lead the partition, for 30 s.
+            BrokerUnreachable: no broker has answered for 5 s.
+        """
+        return End.decode(await self._leaders.ask(topic, checked_partition(partition), "end"))
 
     # --- subscribing --------------------------------------------------------------------------------------------
 
@@ -203,6 +284,7 @@ class NativeClient:
         """Sends outstanding acknowledgements, then closes every consumer and connection."""
         with trio.move_on_after(TRY_SECONDS / 10):
             await self.close_consumers(list(self._consumers))
+        self.writes.close()
         self._leaders.close()
 
 

@@ -1,13 +1,15 @@
 """Errors of the native protocol, which clients and brokers share.
 
 After a `Retriable` error the same call may succeed later, or at another broker: the client retries it by itself.
-`BrokerUnreachable`, `BrokerFailed`, `ConsumerClosed` and `RecordsMissed` are made by clients, all others by brokers.
+`BrokerUnreachable`, `BrokerFailed`, `ConsumerClosed`, `WriterClosed`, `OutcomeUnknown` and `RecordsMissed` are made by
+clients, all others by brokers.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from gnomon.log.sn import SN
 from gnomon.runtime.rpc.errors import ErrorTable
 from gnomon.runtime.world import Unreachable
 
@@ -34,6 +36,10 @@ class Retriable(NativeError):
 
 class NotLeader(Retriable):
     """Another broker leads the partition: look the leader up again."""
+
+
+class NotTaken(Retriable):
+    """The broker has not taken the call, which had no effect."""
 
 
 class Unavailable(Retriable):
@@ -83,15 +89,49 @@ class RecordsMissed(NativeError):
         self.end = end
 
 
+class CasWriteException(NativeError):
+    """The log did not end where the writer expected it to: nothing was written."""
+
+    code = 525
+
+    def __init__(self, stored: list[Any], text: str) -> None:
+        """The error with its fields as they are sent; `stored` is an encoded SN."""
+        super().__init__(text)
+        self.current = SN.decode(stored)
+        """The last record of the partition when the condition was judged; a reader of the topic finds it."""
+        self.stored = stored
+        self.text = text
+
+
+class InvalidRecords(NativeError):
+    """The broker does not take the records as they are: nothing was written; the text says why."""
+
+
+class BatchEarly(NativeError):
+    """A numbered batch came before one that is missing in the log: nothing was written, the client sends it again."""
+
+
+class OutcomeUnknown(NativeError):
+    """The records may have been written, now or later; a reader, or the next SN, shows it."""
+
+
+class WriterClosed(NativeError):
+    """The writer or its client was closed."""
+
+
 ERRORS: Final = ErrorTable(
     {
         NotLeader: (),
+        NotTaken: (),
         Unavailable: (),
         NoSuchTopic: (),
         NoSuchSubscription: (),
         SubscriptionTaken: (),
         NotAuthorized: (),
         InvalidCall: (),
+        CasWriteException: ("stored", "text"),
+        InvalidRecords: (),
+        BatchEarly: (),
     }
 )
 

@@ -93,8 +93,12 @@ class Leaders:
             Retriable: none of those that answered could tell.
             NativeError: a broker has refused.
         """
-        _, leaders = await self.ask_any("lookup", topic)
-        return [None if leader is None else (leader[0], leader[1]) for leader in leaders]
+        return (await self.look_up_topic(topic))[1]
+
+    async def look_up_topic(self, topic: str) -> tuple[str, list[Address | None]]:
+        """The id of a topic, which a topic that is created again has not, and `look_up`; raises as it does."""
+        topic_id, leaders = await self.ask_any("lookup", topic)
+        return topic_id, [None if leader is None else (leader[0], leader[1]) for leader in leaders]
 
     async def ask_any(self, method: str, *args: Any) -> Any:
         """The answer of the first broker that gives one; raises as `look_up`."""

@@ -34,5 +34,7 @@ PLANNED_PARTITIONS_MAX: Final = 1_000
 """Partitions in one call for a read plan."""
 PLANNED_SEGMENTS_MAX: Final = 10_000
 """Segments in one answer to such a call; the others are asked for with a higher first offset."""
+WRITE_BYTES_MAX: Final = 16 << 20
+"""The largest batch in one call that writes."""
 TEXT_CHARACTERS_MAX: Final = 1_024
 """Every name in a call is no longer."""

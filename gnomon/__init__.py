@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from gnomon.client.client import NativeClient as NativeClient
     from gnomon.client.client import connect as connect
     from gnomon.client.consumer import Consumer as Consumer
+    from gnomon.client.writes.blocking_writer import BlockingWriter as BlockingWriter
     from gnomon.client.errors import BrokerFailed as BrokerFailed
     from gnomon.client.errors import BrokerUnreachable as BrokerUnreachable
+    from gnomon.client.errors import CasWriteException as CasWriteException
     from gnomon.client.errors import ConsumerClosed as ConsumerClosed
     from gnomon.client.errors import InvalidCall as InvalidCall
     from gnomon.client.described_subscription import DescribedSubscription as DescribedSubscription
@@ -38,14 +40,23 @@ if TYPE_CHECKING:
     from gnomon.client.errors import NoSuchSubscription as NoSuchSubscription
     from gnomon.client.errors import NoSuchTopic as NoSuchTopic
     from gnomon.client.errors import NotAuthorized as NotAuthorized
+    from gnomon.client.errors import OutcomeUnknown as OutcomeUnknown
     from gnomon.client.errors import RecordsMissed as RecordsMissed
+    from gnomon.client.errors import InvalidRecords as InvalidRecords
     from gnomon.client.errors import SubscriptionTaken as SubscriptionTaken
     from gnomon.client.errors import Unavailable as Unavailable
+    from gnomon.client.errors import WriterClosed as WriterClosed
     from gnomon.client.message import Message as Message
     from gnomon.client.subscriptions import Subscriptions as Subscriptions
+    from gnomon.client.writes.end import End as End
+    from gnomon.client.writes.client_write import PREVIOUS as PREVIOUS
+    from gnomon.client.writes.client_write import WriteRecord as WriteRecord
+    from gnomon.client.writes.writer import Writer as Writer
     from gnomon.log.dlsn import Dlsn as Dlsn
     from gnomon.log.partition_reader import PartitionReader as PartitionReader
     from gnomon.log.partition_reader import open_partition as open_partition
+    from gnomon.log.sn import EMPTY as EMPTY
+    from gnomon.log.sn import SN as SN
 
 __version__ = "0.1.0"
 
@@ -54,13 +65,17 @@ _MODULES = {
     "BlockingConsumer": "client.blocking",
     "BlockingLedger": "bookie.ledgers.blocking_ledgers",
     "BlockingLedgers": "bookie.ledgers.blocking_ledgers",
+    "BlockingWriter": "client.writes.blocking_writer",
     "BrokerFailed": "client.errors",
     "BrokerUnreachable": "client.errors",
+    "CasWriteException": "client.errors",
     "Consumer": "client.consumer",
     "ConsumerClosed": "client.errors",
     "DescribedSubscription": "client.described_subscription",
     "DigestType": "bookie.record",
     "Dlsn": "log.dlsn",
+    "EMPTY": "log.sn",
+    "End": "client.writes.end",
     "EntryId": "bookie.ids",
     "InvalidCall": "client.errors",
     "Ledger": "bookie.ledgers.ledger",
@@ -74,12 +89,19 @@ _MODULES = {
     "NoSuchTopic": "client.errors",
     "NotAuthorized": "client.errors",
     "OpenMode": "bookie.ledgers.catalog",
+    "OutcomeUnknown": "client.errors",
+    "PREVIOUS": "client.writes.client_write",
     "PartitionReader": "log.partition_reader",
     "Quorum": "bookie.record",
     "RecordsMissed": "client.errors",
+    "InvalidRecords": "client.errors",
+    "SN": "log.sn",
     "SubscriptionTaken": "client.errors",
     "Unavailable": "client.errors",
     "Subscriptions": "client.subscriptions",
+    "WriteRecord": "client.writes.client_write",
+    "Writer": "client.writes.writer",
+    "WriterClosed": "client.errors",
     "connect": "client.client",
     "connect_blocking": "client.blocking",
     "connect_ledgers": "bookie.ledgers.ledgers",

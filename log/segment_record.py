@@ -23,6 +23,11 @@ CREATED_MS = "created_ms"
 """When the segment began, in milliseconds since 1970."""
 START_OFFSET = "start_offset"
 """Of the first segment: where the log begins, unless it begins with the segment."""
+LAST_RECORD = "last_record"
+"""The SN of the last record before the first entry that remains, for the time when neither entry nor segment remains.
+
+A roll records it for the segment that begins, and the removal of all records for the segment that they were in.
+"""
 NEXT_OFFSET = "next_offset"
 """Of a sealed segment, as all below: the offset after its last record."""
 MAX_TIMESTAMP = "max_timestamp"

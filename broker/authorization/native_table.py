@@ -43,9 +43,13 @@ class NativeMethod(Enum):
     REPLICATION = "replication"
     PLAN = "plan"
     READ_HOLDS = "read_holds"
+    PRODUCER_ID = "producer_id"
+    WRITE = "write"
+    END = "end"
 
 
 _DESCRIBE_TOPIC = Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.REQUEST)
+_WRITE_TOPIC = Rule(Operation.WRITE, ResourceType.TOPIC, RefusalEffect.REQUEST)
 _READ_TOPIC = Rule(Operation.READ, ResourceType.TOPIC, RefusalEffect.REQUEST)
 
 NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
@@ -77,5 +81,8 @@ NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
     NativeMethod.REPLICATION: (_DESCRIBE_TOPIC,),
     NativeMethod.PLAN: (_READ_TOPIC,),
     NativeMethod.READ_HOLDS: (_DESCRIBE_TOPIC,),
+    NativeMethod.PRODUCER_ID: (_WRITE_TOPIC,),
+    NativeMethod.WRITE: (_WRITE_TOPIC,),
+    NativeMethod.END: (_DESCRIBE_TOPIC,),
 }
 """A call that is refused as a whole fails with `NotAuthorized`."""

@@ -17,6 +17,7 @@ from gnomon.client.protocol import (
 )
 from gnomon.log.entry import Offset
 from gnomon.log.plans.read_hold import NAME_CHARACTERS_MAX, SECONDS_MAX, is_hold_name
+from gnomon.log.sn import SN
 
 CLIENT_CHARACTERS_MAX: Final = 100
 
@@ -65,6 +66,27 @@ def plan_args(args: list[Any]) -> tuple[str, dict[int, tuple[Offset, Offset]], s
     if hold and not 1 <= seconds <= SECONDS_MAX:
         raise InvalidCall(f"a hold lasts 1 to {SECONDS_MAX} seconds, not {seconds}; renew it in time")
     return name, ranges, hold, seconds
+
+
+def write_args(args: list[Any]) -> tuple[str, str, int, SN | None]:
+    """Name and id of a topic, partition, and what is expected of the log; None if nothing is.
+
+    Raises:
+        InvalidCall: the arguments have another form.
+    """
+    if len(args) != 4:
+        raise InvalidCall("arguments are the name and the id of a topic, a partition and an expectation")
+    *place, stored = args
+    name, topic_id, index = checked(place, str, str, int)
+    if stored is None:
+        return name, topic_id, index, None
+    try:
+        expected = SN.decode(stored)
+    except ValueError as error:
+        raise InvalidCall(str(error)) from None
+    if expected == SN():
+        raise InvalidCall("an SN without fields expects nothing")
+    return name, topic_id, index, expected
 
 
 def checked(args: Any, *kinds: type) -> list[Any]:

@@ -15,15 +15,15 @@ from gnomon.broker.native.connections import NativeConnections
 from gnomon.broker.native.hosts import Hosts
 from gnomon.broker.native.subscription_watch import SubscriptionWatch
 from gnomon.client.errors import ERRORS
-from gnomon.client.protocol import HEADS, SERVICE
+from gnomon.client.protocol import HEADS, SERVICE, WRITE_BYTES_MAX
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc.call import Method
 from gnomon.runtime.rpc.server import ConnectionLimit, RpcServer
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.world import Listener, World
 
-FRAME_BYTES_MAX = HEADS.bytes_max + 1024
-"""No method of this port takes an attachment."""
+FRAME_BYTES_MAX = HEADS.bytes_max + WRITE_BYTES_MAX + 1024
+"""`write` takes an attachment, no other method does."""
 
 
 class NativeServer:

@@ -1,7 +1,8 @@
 """The unanswered appends to one partition: waiting, in flight, repeated or suspended. Pure.
 
 1. Each append is answered once: with its place in the log once it is durable, or with the reason why it is refused.
-2. New batches are acknowledged in the order of their entries. A repeat is answered after the batch that it repeats.
+2. New batches are acknowledged in the order of their entries. A repeat is answered after the batch that it repeats, and
+   a refusal by the terms of a batch (`terms`) after the batch that it names.
 3. Waiting appends are resumed, or refused, in their order of arrival. One without memory for its copy is refused.
 """
 
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.producers import Duplicate
+from gnomon.broker.partition.terms import Terms
 from gnomon.log.entry import NO_OFFSET, NO_TIMESTAMP, Offset
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -58,23 +60,24 @@ class Appends:
 
     def __init__(self, note_refused: Callable[[memoryview], None]) -> None:
         """`note_refused` is called with each waiting batch that is refused."""
-        self._waiting: deque[tuple[bytes, AppendCallback, Any]] = deque()
+        self._waiting: deque[tuple[bytes, AppendCallback, Any, Terms | None]] = deque()
         self._in_flight: deque[InFlight] = deque()
-        self._repeats: deque[InFlight] = deque()
+        self._after: deque[InFlight] = deque()
+        """Repeats and refusals that wait for an entry in flight: they are answered after it, or fail with it."""
         self._suspended: dict[object, tuple[AppendCallback, Any]] = {}
         self._note_refused = note_refused
 
-    def wait(self, records: memoryview, callback: AppendCallback, slot: Any) -> None:
+    def wait(self, records: memoryview, callback: AppendCallback, slot: Any, terms: Terms | None = None) -> None:
         """Keeps a batch that cannot be written now; `records` need not outlive the call."""
         kept = self._kept(records, callback, slot)
         if kept is not None:
-            self._waiting.append((kept, callback, slot))
+            self._waiting.append((kept, callback, slot, terms))
 
-    def wait_first(self, records: memoryview, callback: AppendCallback, slot: Any) -> None:
+    def wait_first(self, records: memoryview, callback: AppendCallback, slot: Any, terms: Terms | None = None) -> None:
         """Like `wait`, for a batch that arrived before all that wait."""
         kept = self._kept(records, callback, slot)
         if kept is not None:
-            self._waiting.appendleft((kept, callback, slot))
+            self._waiting.appendleft((kept, callback, slot, terms))
 
     def _kept(self, records: memoryview, callback: AppendCallback, slot: Any) -> bytes | None:
         try:
@@ -84,12 +87,12 @@ class Appends:
             callback.appended(slot, WITHOUT_MEMORY)
             return None
 
-    def resume(self, append: Callable[[memoryview, AppendCallback, Any], None]) -> None:
+    def resume(self, append: Callable[[memoryview, AppendCallback, Any, Terms | None], None]) -> None:
         """Calls `append` with each waiting batch, until one of them has to wait again; the others wait after it."""
         waiting, self._waiting = self._waiting, deque()
         while waiting:
-            records, callback, slot = waiting.popleft()
-            append(memoryview(records), callback, slot)
+            records, callback, slot, terms = waiting.popleft()
+            append(memoryview(records), callback, slot, terms)
             if self._waiting:
                 self._waiting.extend(waiting)
                 return
@@ -111,7 +114,7 @@ class Appends:
         for key in list(self._suspended):
             self.settle(key, outcome)
         waiting, self._waiting = self._waiting, deque()
-        for records, callback, slot in waiting:
+        for records, callback, slot, _ in waiting:
             self._note_refused(memoryview(records))
             callback.appended(slot, outcome)
 
@@ -130,7 +133,17 @@ class Appends:
         if first.next_offset <= log.high_watermark:
             callback.appended(slot, Produced(ErrorCode.NONE, first.base_offset, append_time_ms, log.start_offset))
         else:
-            self._repeats.append((first.base_offset, first.next_offset, append_time_ms, callback, slot))
+            self._after.append((first.base_offset, first.next_offset, append_time_ms, callback, slot))
+
+    def refused(self, log: PartitionLog, callback: AppendCallback, slot: Any, refuse: Callable[[], None]) -> None:
+        """A batch whose terms do not hold: `refuse` is called once all that was given out is durable.
+
+        If that fails, the batch is answered like it: the refusal may have named a record that nobody will ever read.
+        """
+        if log.next_offset <= log.high_watermark:
+            refuse()
+        else:
+            self._after.append((NO_OFFSET, log.next_offset, -1, _Refused(callback, refuse), slot))
 
     def stored(self, log: PartitionLog) -> bool:
         """The oldest entry in flight is durable; returns False if there is none, because all of them failed."""
@@ -140,17 +153,36 @@ class Appends:
         log.durable(next_offset)
         if callback is not None:
             callback.appended(slot, Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset))
-        while self._repeats and self._repeats[0][1] <= next_offset:
-            base_offset, _, append_time_ms, callback, slot = self._repeats.popleft()
+        while self._after and self._after[0][1] <= next_offset:
+            base_offset, _, append_time_ms, callback, slot = self._after.popleft()
             assert callback is not None, "a snapshot is never a repeat"
             callback.appended(slot, Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset))
         return True
 
     def fail_in_flight(self, code: ErrorCode, text: str) -> None:
-        """Every entry in flight is lost, or its outcome is unknown; repeats of them are answered alike."""
-        lost = [*self._in_flight, *self._repeats]
+        """Every entry in flight is lost, or its outcome is unknown; what waits for them is answered alike."""
+        lost = [*self._in_flight, *self._after]
         self._in_flight.clear()
-        self._repeats.clear()
+        self._after.clear()
         for _, _, _, callback, slot in lost:
             if callback is not None:
                 callback.appended(slot, Produced.refusal(code, text))
+
+
+class _Refused:
+    """The callback of a batch whose refusal waits for an entry in flight."""
+
+    def __init__(self, callback: AppendCallback, refuse: Callable[[], None]) -> None:
+        self._callback = callback
+        self._refuse = refuse
+
+    def client_of(self, slot: Any) -> BatchClient:
+        """See `AppendCallback.client_of`."""
+        return self._callback.client_of(slot)
+
+    def appended(self, slot: Any, outcome: Produced) -> None:
+        """The entry is durable, or failed."""
+        if outcome.error == ErrorCode.NONE:
+            self._refuse()
+        else:
+            self._callback.appended(slot, outcome)

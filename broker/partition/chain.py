@@ -36,12 +36,14 @@ from gnomon.bookie.record import decode_record, ledger_key
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.log.cut import Cut, cut_key
 from gnomon.log.entry import EntryHeader, LeaderEpoch, Offset, UnknownEntry
+from gnomon.log.last_record import last_sn
 from gnomon.log.log_reader import read_header
 from gnomon.log.segment import Segment
 from gnomon.log.segment_record import (
     BATCHES_BYTES,
     CREATED_MS,
     EPOCH,
+    LAST_RECORD,
     MAX_TIMESTAMP,
     NEXT_OFFSET,
     START_OFFSET,
@@ -49,6 +51,7 @@ from gnomon.log.segment_record import (
     parse_segment_name,
     segment_name,
 )
+from gnomon.log.sn import SN
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, Operation, Put, Revision
 
 
@@ -103,6 +106,7 @@ class Chain:
         start = Offset(max(first.base_offset, first.ledger.properties.get(START_OFFSET, 0)))
         log = PartitionLog(LeaderEpoch(last.ledger.properties[EPOCH]), start, last.base_offset, settings)
         await self._restore(log, segments, now_ms)
+        log.found(await last_sn(segments, log.next_offset))
         return log, segments
 
     async def _begin(self, now_ms: int) -> Segment:
@@ -218,7 +222,7 @@ class Chain:
         }
         ledger = await segment.ledger.roll(
             self._name(log.next_offset),
-            properties={EPOCH: log.epoch, CREATED_MS: now_ms},
+            properties={EPOCH: log.epoch, CREATED_MS: now_ms, LAST_RECORD: log.sn.encode()},
             sealed_properties=sealed,
             quorum=self._quorum,
         )
@@ -290,9 +294,11 @@ class Chain:
         cut = self._put_cut(Cut(segment.base_offset, entry, slot, offset))
         if segment is segments[-1]:
             entry = EntryId(min(entry, replay_from))
+            last = await last_sn(segments, offset)
         else:
             compare.append(await self.claim_unchanged(segments[-1]))
-        await self.shrink(segment, entry, offset, compare=compare, also=(cut,))
+            last = None
+        await self.shrink(segment, entry, offset, last, compare=compare, also=(cut,))
         log.trim(offset)
 
     @staticmethod
@@ -300,12 +306,19 @@ class Chain:
         segment: Segment,
         end_entry: EntryId,
         start_offset: Offset,
+        last: SN | None = None,
         *,
         compare: Sequence[Compare] = (),
         also: Sequence[Operation] = (),
     ) -> None:
-        """Drops the entries of the first segment below `end_entry`; the log starts at `start_offset` from now on."""
+        """Drops the entries of the first segment below `end_entry`; the log starts at `start_offset` from now on.
+
+        Args:
+            last: the SN of the record before `start_offset`, if no later segment records it.
+        """
         properties = {**segment.ledger.properties, START_OFFSET: start_offset}
+        if last is not None:
+            properties[LAST_RECORD] = last.encode()
         await segment.ledger.shrink(end_entry, properties=properties, compare=compare, also=also)
 
 

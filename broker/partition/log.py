@@ -7,6 +7,8 @@
    from the ledger before the next append, so a failed append leaves no trace in the log.
 5. A repeated batch is answered with the offset of its first copy, and only after that copy is below the high watermark.
 6. Leader epochs never decrease along the log.
+7. The terms of an append (`terms`) are judged by the SN of the last record that was given out, durable or not. A
+   producer snapshot is no record. The SN stays known when the record is deleted.
 """
 
 from __future__ import annotations
@@ -16,9 +18,12 @@ from dataclasses import dataclass
 
 from gnomon.broker.partition.producers import Duplicate, Producers
 from gnomon.broker.partition.recoding import recoded_at_once
+from gnomon.broker.partition.terms import Terms
+from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import (
     HEADER_BYTES,
     NO_ABORT,
+    NO_OFFSET,
     NO_TIMESTAMP,
     EntryHeader,
     EntryKind,
@@ -26,6 +31,7 @@ from gnomon.log.entry import (
     Offset,
     pack_header,
 )
+from gnomon.log.sn import EMPTY, SN
 from gnomon.wire.kafka.batch import (
     PREFIX_BYTES,
     BatchHeader,
@@ -94,10 +100,16 @@ class PartitionLog:
         self.producers = Producers()
         self.refusal: str | None = None
         """Why new batches are refused at the moment; repeats of batches in the log are still answered."""
+        self._recorded = EMPTY if next_offset == 0 else SN(sequence_id=next_offset - 1, transaction_id=-1)
+        """The SN of the last record that was there at the opening; a later one is known by its entry."""
+        self._last_segment = self._last_base = NO_OFFSET
+        self._last_entry = -1
+        """The place of the last record that was appended since the opening; -1 if none was."""
         self.begin_segment()
 
     def begin_segment(self) -> None:
         """The next entry is the first of a new ledger: it must be a snapshot if any producer is known."""
+        self._segment = self.next_offset
         self.segment_max_timestamp = NO_TIMESTAMP
         self.segment_bytes = 0
         """The bytes of the segment's record batches, as Kafka counts them for `segment.bytes` and `retention.bytes`."""
@@ -169,11 +181,12 @@ class PartitionLog:
         self._snapshots_bytes += len(body)
         return (self._header(EntryKind.PRODUCERS, self.next_offset, self.next_offset), body)
 
-    def append(self, view: memoryview, now_ms: int, entry: int) -> Append | Duplicate:
+    def append(self, view: memoryview, now_ms: int, entry: int, terms: Terms | None = None) -> Append | Duplicate:
         """Decides about one produced batch; `entry` is the id of the ledger entry that would hold it.
 
         Raises:
             BatchRejected: with the Kafka error and the reason.
+            TermsRefused: its terms do not hold.
             TakesLong: it has to be recompressed first (`recoding`).
         """
         settings = self.settings
@@ -188,6 +201,8 @@ class PartitionLog:
                 raise BatchRejected(verdict, _sequence_text(verdict, batch))
         if self.refusal is not None:
             raise BatchRejected(ErrorCode.POLICY_VIOLATION, self.refusal)
+        if terms is not None:
+            terms.judge(self.sn)
         if settings.codec is not None and batch.compression != settings.codec:
             view = recoded_at_once(view, settings.codec, settings.batch_bytes_max)
             batch = parse_batch(view)
@@ -200,6 +215,7 @@ class PartitionLog:
             self._check_timestamp(batch, now_ms)
         base_offset = self.next_offset
         self.next_offset = Offset(base_offset + batch.records_count)
+        self._last_segment, self._last_entry, self._last_base = self._segment, entry, base_offset
         if batch.producer_id >= 0:
             self._remember(batch, base_offset, now_ms, timestamp)
         elif not len(self.producers):
@@ -217,6 +233,18 @@ class PartitionLog:
         header = self._header(EntryKind.BATCH, base_offset, self.next_offset)
         prefix = patched_prefix(batch, base_offset, self.epoch)
         return (header, prefix, view[PREFIX_BYTES:]), base_offset, append_time_ms
+
+    @property
+    def sn(self) -> SN:
+        """The SN of the last record that was given out, durable or not."""
+        if self._last_entry < 0:
+            return self._recorded
+        last = self.next_offset - 1
+        return SN(Dlsn(self._last_segment, self._last_entry, last - self._last_base), -1, last)
+
+    def found(self, last: SN) -> None:
+        """The last record that was there at the opening."""
+        self._recorded = last
 
     @property
     def segment_youngest_ms(self) -> int:

@@ -10,8 +10,9 @@
 4. A roll begins only if the metadata service answers. Otherwise the segment grows beyond its size, by at most
    OVERRUN_BYTES_MAX. When the outcome of a roll is unknown, nothing more is appended to that ledger, because the next
    segment may exist.
-5. In a cluster of several brokers, two answers are given only after the metadata service has confirmed that no newer
-   claim exists (`read_index`): to a producer that a batch is missing, and to a reader that an offset does not exist.
+5. In a cluster of several brokers, three answers are given only after the metadata service has confirmed that no newer
+   claim exists (`read_index`): to a producer that a batch is missing, to a writer that the log does not reach as far as
+   it expects, and to a reader that an offset does not exist.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from gnomon.broker.partition.state import (
     PartitionEvent,
     PartitionState,
 )
+from gnomon.broker.partition.terms import Terms, TermsRefused
 from gnomon.log.entry import NO_OFFSET, Offset
 from gnomon.log.segment import Segment
 from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
@@ -147,37 +149,51 @@ class Writable(Readable):
 
     # --- appending ----------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, callback: AppendCallback, slot: Any, *, by_all: bool = False) -> None:
+    def append(
+        self,
+        records: memoryview,
+        callback: AppendCallback,
+        slot: Any,
+        terms: Terms | None = None,
+        *,
+        by_all: bool = False,
+    ) -> None:
         """Appends one produced batch; `callback.appended(slot, …)` follows once it is durable or refused.
 
-        `records` need not outlive the call. With `by_all` (acks=all) the append is refused if the topic asks
-        for more copies than there are.
+        Args:
+            records: need not outlive the call.
+            terms: what the writer expects of the log; they are judged when it is the append's turn.
+            by_all: (acks=all) the append is refused if the topic asks for more copies than there are.
         """
         if by_all and not self._settings.enough_copies:
             self._refuse(records, callback, slot, _NOT_ENOUGH_COPIES)  # the next one may be taken, with other settings
             return
         log = self.log
         if log is None or self._state not in WRITABLE:
-            self._defer(records, callback, slot)
+            self._defer(records, callback, slot, terms)
             return
         if self._recoding:
-            self._appends.wait(records, callback, slot)
+            self._appends.wait(records, callback, slot, terms)
             return
         now_ms = self._clock.wall_ms()
         if log.roll_due(now_ms, len(records)) and not self._may_overrun(log, len(records)):
             self._move(PartitionEvent.ROLL)
-            self._defer(records, callback, slot)
+            self._defer(records, callback, slot, terms)
             self._tasks.start_soon(self._roll_and_resume)
             return
         if log.snapshot_due():
             self._append_snapshot(log)
         try:
-            verdict = log.append(records, now_ms, self.segments[-1].ledger.next_entry)
+            verdict = log.append(records, now_ms, self.segments[-1].ledger.next_entry, terms)
         except BatchRejected as error:
             self._rejected(error, records, callback, slot)
             return
+        except TermsRefused as error:
+            assert terms is not None, "a batch without terms is not refused by them"
+            self._refused_by_terms(error, log, records, callback, slot, terms)
+            return
         except TakesLong:
-            self._recode_later(records, log.settings, callback, slot)
+            self._recode_later(records, log.settings, callback, slot, terms)
             return
         except MemoryError:
             self._refuse(records, callback, slot, WITHOUT_MEMORY)
@@ -185,11 +201,18 @@ class Writable(Readable):
         if isinstance(verdict, Duplicate):
             self._appends.repeated(log, verdict, callback, slot)
             return
+        if terms is not None:
+            terms.place = log.sn.dlsn
         payload, base_offset, append_time_ms = verdict
         self._write((base_offset, log.next_offset, append_time_ms, callback, slot), payload)
 
     def _recode_later(
-        self, records: memoryview, settings: PartitionSettings, callback: AppendCallback, slot: Any
+        self,
+        records: memoryview,
+        settings: PartitionSettings,
+        callback: AppendCallback,
+        slot: Any,
+        terms: Terms | None,
     ) -> None:
         try:
             kept = bytes(records)
@@ -197,10 +220,15 @@ class Writable(Readable):
             self._refuse(records, callback, slot, WITHOUT_MEMORY)
         else:
             self._recoding = True
-            self._tasks.start_soon(self._recode_and_resume, memoryview(kept), settings, callback, slot)
+            self._tasks.start_soon(self._recode_and_resume, memoryview(kept), settings, callback, slot, terms)
 
     async def _recode_and_resume(
-        self, records: memoryview, settings: PartitionSettings, callback: AppendCallback, slot: Any
+        self,
+        records: memoryview,
+        settings: PartitionSettings,
+        callback: AppendCallback,
+        slot: Any,
+        terms: Terms | None,
     ) -> None:
         """Appends a batch after it was recompressed, and then those that arrived meanwhile."""
         codec, batch_bytes_max = settings.codec, settings.batch_bytes_max
@@ -223,7 +251,7 @@ class Writable(Readable):
             self._refuse(records, callback, slot, WITHOUT_MEMORY)
         else:
             self._recoding = False
-            self._appends.wait_first(batch, callback, slot)
+            self._appends.wait_first(batch, callback, slot, terms)
         self._resume()
 
     def _may_overrun(self, log: PartitionLog, more_bytes: int) -> bool:
@@ -239,7 +267,35 @@ class Writable(Readable):
         else:
             callback.appended(slot, refusal)
 
-    def _defer(self, records: memoryview, callback: AppendCallback, slot: Any) -> None:
+    def _refused_by_terms(
+        self,
+        error: TermsRefused,
+        log: PartitionLog,
+        records: memoryview,
+        callback: AppendCallback,
+        slot: Any,
+        terms: Terms,
+    ) -> None:
+        """Refuses a batch once the record that the refusal names is durable (`terms` invariant 3)."""
+        self._note_refused(records)
+        outcome = Produced.refusal(ErrorCode.INVALID_RECORD, str(error))
+
+        def refuse() -> None:
+            suspended = self._appends.suspend(callback, slot)
+
+            def settle(certain: bool) -> None:
+                if certain:
+                    terms.refused = error
+                self._appends.settle(suspended, outcome if certain else _NOT_CONFIRMED)
+
+            if error.may_come_true:
+                self.confirm(settle)
+            else:
+                settle(True)
+
+        self._appends.refused(log, callback, slot, refuse)
+
+    def _defer(self, records: memoryview, callback: AppendCallback, slot: Any, terms: Terms | None) -> None:
         """Keeps a batch that cannot be written now, or refuses it."""
         if self._state in FINAL:
             refusal = DELETED if self._state is PartitionState.ENDED else RELEASED
@@ -251,7 +307,7 @@ class Writable(Readable):
             text = "the partition could not be opened for writing; it is tried again soon"
             self._refuse(records, callback, slot, Produced.refusal(code, text))
             return
-        self._appends.wait(records, callback, slot)
+        self._appends.wait(records, callback, slot, terms)
 
     def _refuse(self, records: memoryview, callback: AppendCallback, slot: Any, refusal: Produced) -> None:
         self._note_refused(records)

@@ -16,6 +16,7 @@ from gnomon.client.errors import (
     NoSuchSubscription,
     NoSuchTopic,
     NotAuthorized,
+    OutcomeUnknown,
     Retriable,
     SubscriptionTaken,
 )
@@ -30,6 +31,7 @@ CODES: tuple[tuple[type[NativeError], Exit, str], ...] = (
     (NotAuthorized, Exit.DENIED, ""),
     (InvalidCall, Exit.USAGE, ""),
     (Retriable, Exit.UNREACHABLE, ""),
+    (OutcomeUnknown, Exit.UNREACHABLE, ": `gnomon position` shows the last record"),
     (NativeError, Exit.FAILED, ""),
 )
 """The exit code of an error of the native protocol, and advice; the first matching line decides."""

@@ -33,7 +33,7 @@ from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.log import entry as partition_entries
 from gnomon.log import segment_record
 from gnomon.log.cut import Cut
-from gnomon.log.dlsn import CommitPoint
+from gnomon.log.dlsn import CommitPoint, Dlsn
 from gnomon.log.entry import NO_ABORT, EntryHeader, EntryKind, LeaderEpoch, Offset
 from gnomon.log.plans.read_hold import HoldPlace, ReadHold
 from gnomon.log.plans.read_plan import (
@@ -44,6 +44,7 @@ from gnomon.log.plans.read_plan import (
     decode_plan,
     encode_plan,
 )
+from gnomon.log.sn import SN
 from gnomon.log.topic import SourceRef, Topic, topic_key
 from gnomon.metadata import records as metadata_records
 from gnomon.metadata.client import Event, KeyValue, LeaseId, Revision, WatchBatch
@@ -140,6 +141,11 @@ def segment() -> dict[str, Sample]:
             segment_record.MAX_TIMESTAMP: 1_700_000_001_000,
             segment_record.YOUNGEST_MS: 1_700_000_001_000,
             segment_record.BATCHES_BYTES: 9000,
+        },
+        "begun after a roll": {
+            segment_record.EPOCH: 2,
+            segment_record.CREATED_MS: 1_700_000_000_000,
+            segment_record.LAST_RECORD: SN(Dlsn(100, 7, 2), -1, 119).encode(),
         },
     }
     fragments = (Fragment(EntryId(0), SessionId(1), (BookieId("local"),)),)

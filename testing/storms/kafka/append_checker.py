@@ -32,11 +32,11 @@ def append_checker(simulation: Simulation) -> Iterator[None]:
 
     def append(before: Callable[..., None]) -> Any:
         def followed(
-            partition: Partition, records: memoryview, callback: AppendCallback, slot: Any, *, by_all: bool = False
+            partition: Partition, records: memoryview, callback: AppendCallback, *rest: Any, by_all: bool = False
         ) -> None:
             if not isinstance(callback, _PartitionAppend):  # an append that waited is already wrapped
                 callback = _PartitionAppend(simulation, callback, _unanswered(partition))
-            before(partition, records, callback, slot, by_all=by_all)
+            before(partition, records, callback, *rest, by_all=by_all)
 
         return followed
 
@@ -87,7 +87,7 @@ def _unanswered(partition: Partition) -> set[_PartitionAppend]:
 def kept_appends(partition: Partition) -> int:
     """The number of appends that a partition still has to answer; a snapshot has no callback."""
     appends = partition._appends
-    in_flight = sum(callback is not None for _, _, _, callback, _ in (*appends._in_flight, *appends._repeats))
+    in_flight = sum(callback is not None for _, _, _, callback, _ in (*appends._in_flight, *appends._after))
     return len(appends._waiting) + len(appends._suspended) + in_flight + partition._recoding
 
 

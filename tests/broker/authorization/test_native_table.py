@@ -28,6 +28,7 @@ from gnomon.client.errors import NotAuthorized
 from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.rpc.stream import RpcStream
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.records import Record, build_batch
 
 RULES = [(method, rule) for method, rules in NATIVE_RULES.items() for rule in rules]
 NAMED = [f"{method.value}-{rule.operation.name}-{rule.type.name}" for method, rule in RULES]
@@ -62,10 +63,13 @@ def arguments(method: NativeMethod, topic: str) -> list[Any]:
         NativeMethod.REPLICATION: [topic],
         NativeMethod.PLAN: [topic, [[0, 0, 1]], "job", 60],
         NativeMethod.READ_HOLDS: [topic],
+        NativeMethod.PRODUCER_ID: [topic],
+        NativeMethod.WRITE: [topic, "", 0, None],
+        NativeMethod.END: [topic, 0],
     }[method]
 
 
-async def done(peer: RpcClient, method: NativeMethod, topic: str = PRESENT) -> object:
+async def done(peer: RpcClient, method: NativeMethod, topic: str = PRESENT, topic_id: str = "") -> object:
     """The outcome of one call: its answer, its error, or None for a call without an answer."""
     try:
         if method is NativeMethod.OPEN_REPLICATION:
@@ -75,7 +79,10 @@ async def done(peer: RpcClient, method: NativeMethod, topic: str = PRESENT) -> o
             peer.tell(method.value, *arguments(method, topic))
             await peer.call("close_consumers", b"")  # it is handled after the call above
             return None
-        return await peer.call(method.value, *arguments(method, topic))
+        args, attachment = arguments(method, topic), b""
+        if method is NativeMethod.WRITE:
+            args[1], attachment = topic_id, build_batch([Record()], base_timestamp=0)
+        return await peer.call(method.value, *args, attachment=attachment)
     except Exception as error:
         return error
 
@@ -133,7 +140,8 @@ def test_a_method_asks_for_what_the_table_names_and_nothing_else(method: NativeM
                 peer.tell("replicate", 0, [])
                 await peer.call("close_consumers", b"")
             else:
-                assert not isinstance(await done(peer, method), Exception)
+                topic_id = broker.serving.broker.topics.find(PRESENT).id.hex
+                assert not isinstance(await done(peer, method, PRESENT, topic_id), Exception)
             assert deciding.asked == {(rule.operation, rule.type) for rule in NATIVE_RULES[method]}
 
     simulate_broker(scenario)

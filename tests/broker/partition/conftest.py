@@ -22,6 +22,7 @@ from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
+from gnomon.broker.partition.terms import Terms
 from gnomon.broker.stores import Stores, open_stores
 from gnomon.log.chains import ledgers_prefix
 from gnomon.log.entry import Offset
@@ -102,7 +103,7 @@ class Act:
         assert found is not None
         return found.create_revision
 
-    async def partition(self, **settings: Any) -> Partition:
+    async def partition(self, *, policy: LeaderPolicy | None = None, **settings: Any) -> Partition:
         """Another driver of the same partition, not yet open."""
         revision = await self.create_topic()
         entries = EntryCache(self.stores.bookies, 1 << 20)
@@ -117,7 +118,7 @@ class Act:
             self.nursery,
             *told,
             AwaitedBatches(),
-            SOLE_LEADER,
+            policy or SOLE_LEADER,
             self.batch_thread,
         )
 
@@ -130,9 +131,9 @@ class Act:
         return Act.send_batch(partition, Act.batch(*values, at=at, **producer))
 
     @staticmethod
-    def send_batch(partition: Partition, batch: bytes) -> Appended:
+    def send_batch(partition: Partition, batch: bytes, terms: Terms | None = None) -> Appended:
         answer = Appended()
-        partition.append(memoryview(batch), answer, 0)
+        partition.append(memoryview(batch), answer, 0, terms)
         return answer
 
     @staticmethod

@@ -102,7 +102,7 @@ def test_waiting_appends_are_resumed_in_order_until_one_has_to_wait_again(bench:
         bench.appends.wait(memoryview(b"batch %d" % slot), bench.answers, slot)
     resumed: list[Any] = []
 
-    def append(records: memoryview, callback: Any, slot: Any) -> None:
+    def append(records: memoryview, callback: Any, slot: Any, terms: Any) -> None:
         resumed.append((bytes(records), callback, slot))
         if slot == 1:
             bench.appends.wait(records, callback, slot)
@@ -118,7 +118,7 @@ def test_an_append_that_arrived_before_all_that_wait_is_resumed_first(bench: Ben
     bench.appends.wait(memoryview(b"later"), bench.answers, "later")
     bench.appends.wait_first(memoryview(b"earlier"), bench.answers, "earlier")
     resumed: list[Any] = []
-    bench.appends.resume(lambda records, callback, slot: resumed.append((bytes(records), callback, slot)))
+    bench.appends.resume(lambda records, callback, slot, terms: resumed.append((bytes(records), callback, slot)))
     assert resumed == [(b"earlier", bench.answers, "earlier"), (b"later", bench.answers, "later")]
 
 

@@ -1,0 +1,261 @@
+"""Methods of the native service that write: `producer_id`, `write` and `end`.
+
+1. A batch that is refused before it reaches the log is noted, so that no later batch of its producer overtakes it
+   (`producers` invariant 5).
+2. `end` is answered after the metadata service has confirmed that this broker leads the partition, as the refusal of
+   an expectation that may come true is (`terms` invariant 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import trio
+
+from gnomon.bookie.errors import LedgerError
+from gnomon.broker.authorization.native_access import NativeAccess
+from gnomon.broker.authorization.native_table import NativeMethod
+from gnomon.broker.authorization.operation import Operation, topic
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.in_use.routes import Routes
+from gnomon.broker.native.arguments import checked, write_args
+from gnomon.broker.native.hosts import not_open
+from gnomon.broker.native.translated import in_translated_task
+from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.batch_client import BatchClient
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.refused_batches import RefusedBatches
+from gnomon.broker.partition.terms import Terms
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.producer_ids import ProducerIds
+from gnomon.broker.topics.topic_records import TopicRecords
+from gnomon.broker.topics.topics import Topics
+from gnomon.client.errors import (
+    BatchEarly,
+    CasWriteException,
+    InvalidCall,
+    InvalidRecords,
+    NativeError,
+    NoSuchTopic,
+    NotLeader,
+    NotTaken,
+    Unavailable,
+)
+from gnomon.log.last_record import last_sn, sn_of
+from gnomon.log.sn import SN
+from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.rpc.call import Call, Method
+from gnomon.runtime.tasks import Tasks
+from gnomon.runtime.world import Clock
+from gnomon.wire.kafka.batch import TRANSACTIONAL, MalformedBatch, parse_batch
+from gnomon.wire.kafka.errors import ErrorCode
+
+_RETRIABLE: Final = frozenset(
+    {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NETWORK_EXCEPTION}
+)
+_NOT_HERE: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+)
+"""Another broker leads the partition, or the topic is new and not known here yet."""
+_EARLY: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
+
+
+class WriteMethods:
+    """The methods that write."""
+
+    def __init__(
+        self,
+        access: NativeAccess,
+        topics: Topics,
+        records: TopicRecords,
+        routes: Routes,
+        placement: Placement,
+        refused: RefusedBatches,
+        producer_ids: ProducerIds,
+        metrics: Metrics,
+        clock: Clock,
+        tasks: Tasks,
+    ) -> None:
+        self._access = access
+        self._topics = topics
+        self._records = records
+        self._routes = routes
+        self._placement = placement
+        self._refused = refused
+        self._producer_ids = producer_ids
+        self._metrics = metrics
+        self._clock = clock
+        self._tasks = tasks
+
+    def methods(self) -> Mapping[str, Method]:
+        """The methods by name."""
+        return {
+            "producer_id": in_translated_task(self._tasks, self._producer_id),
+            "write": self._write,
+            "end": in_translated_task(self._tasks, self._end),
+        }
+
+    async def _producer_id(self, call: Call) -> int:
+        """A producer id for the batches of one writer, which nobody else has."""
+        (name,) = checked(call.args, str)
+        self._access.question(NativeMethod.PRODUCER_ID, call.peer).check(Operation.WRITE, topic(name))
+        return await self._producer_ids.next()
+
+    def _write(self, call: Call) -> None:
+        """Appends the batch in the attachment; answered with the SN of its last record."""
+        name, topic_id, index, expected = write_args(call.args)
+        records = call.attachment if isinstance(call.attachment, memoryview) else memoryview(call.attachment)
+        self._access.question(NativeMethod.WRITE, call.peer).check(Operation.WRITE, topic(name))
+        count = _records_count(records)
+        try:
+            self._check_life(name, topic_id)
+            partition = self._partition(name, index)
+        except NativeError:
+            self._refused.of(name, index).refused_batch(records, self._clock.wall_ms())
+            raise
+        metrics = self._metrics
+        metrics.produce_bytes += len(records)
+        metrics.produce_batches += 1
+        if metrics.traffic is not None:
+            metrics.traffic.received(name, records)
+        terms = Terms(expected)
+        partition.append(records, _WriteCall(call, partition, terms, count, self._tasks), None, terms, by_all=True)
+
+    def _check_life(self, name: str, topic_id: str) -> None:
+        """Checks that the topic of this name is the one that the writer looked up.
+
+        Raises:
+            NoSuchTopic: it was deleted, and created again.
+        """
+        found = self._topics.image.get(name)
+        if found is not None and found.id.hex != topic_id:
+            raise NoSuchTopic(f"topic '{name}' is not the one with the id {topic_id:.40}: look it up again")
+
+    def _partition(self, name: str, index: int) -> Partition:
+        """The partition to write to.
+
+        Raises:
+            NativeError: this broker does not write to it.
+        """
+        try:
+            return self._routes.to_produce(name, index)
+        except KafkaError as error:
+            if error.code in _NOT_HERE:
+                raise NotTaken(str(error)) from error
+            raise InvalidCall(str(error)) from error
+
+    async def _end(self, call: Call) -> object:
+        """The SN of the last durable record."""
+        name, index = checked(call.args, str, int)
+        self._access.question(NativeMethod.END, call.peer).check(Operation.DESCRIBE, topic(name))
+        await self._records.find(name)
+        self._placement.check_lease()
+        partition = self._partition(name, index)
+        if await partition.opened() is None:
+            raise not_open(name, index, partition.failure)
+        if not await _confirmed(partition):
+            raise Unavailable(f"this broker is not certain to lead partition {index} of topic '{name}'")
+        log = partition.log
+        if log is None:
+            raise NotLeader(f"another broker leads partition {index} of topic '{name}'")
+        if log.high_watermark == log.next_offset:
+            return log.sn.encode()
+        return (await last_sn(partition.segments, log.high_watermark)).encode()
+
+
+async def _confirmed(partition: Partition) -> bool:
+    answered = trio.Event()
+    certain = False
+
+    def done(confirmed: bool) -> None:
+        nonlocal certain
+        certain = confirmed
+        answered.set()
+
+    partition.confirm(done)
+    await answered.wait()
+    return certain
+
+
+def _records_count(records: memoryview) -> int:
+    """The number of records that the header of a batch declares.
+
+    Raises:
+        InvalidRecords: it is no batch that a writer may send.
+    """
+    try:
+        batch = parse_batch(records)
+    except MalformedBatch as error:
+        raise InvalidRecords(f"the attachment of `write` is one record batch: {error}") from None
+    if batch.attributes & TRANSACTIONAL:
+        raise InvalidRecords("transactions are not built yet: write without a transactional id")
+    return batch.records_count
+
+
+class _WriteCall:
+    """One `write` until it is answered: the callback of its append, and the client that its batch is from."""
+
+    def __init__(self, call: Call, partition: Partition, terms: Terms, records_count: int, tasks: Tasks) -> None:
+        self._call = call
+        self._partition = partition
+        self._terms = terms
+        self._records_count = records_count
+        self._tasks = tasks
+
+    # --- the client of the batch --------------------------------------------------------------------------------
+
+    @property
+    def turn_key(self) -> object:
+        """See `BatchClient`."""
+        return self._call.connection
+
+    @property
+    def gone(self) -> bool:
+        """See `BatchClient`."""
+        return self._call.over
+
+    def charge(self, count: int) -> None:
+        """See `BatchClient`."""
+        self._call.charge(count)
+
+    def refund(self, count: int) -> None:
+        """See `BatchClient`."""
+        self._call.charge(-count)
+
+    def client_of(self, slot: Any) -> BatchClient:
+        """See `AppendCallback.client_of`."""
+        return self
+
+    # --- the outcome --------------------------------------------------------------------------------------------
+
+    def appended(self, slot: Any, outcome: Produced) -> None:
+        """See `AppendCallback.appended`."""
+        if outcome.error != ErrorCode.NONE:
+            self._call.fail(self._failure(outcome))
+            return
+        last, place = outcome.base_offset + self._records_count - 1, self._terms.place
+        if place is None:  # a repeat
+            self._tasks.start_soon(self._answer_repeat, last)
+        else:
+            self._call.reply(SN(place, -1, last).encode())
+
+    async def _answer_repeat(self, last: int) -> None:
+        try:
+            self._call.reply((await sn_of(self._partition.segments, last)).encode())
+        except LedgerError as error:
+            self._call.fail(Unavailable(f"the records are written, and their place cannot be read now: {error}"))
+
+    def _failure(self, outcome: Produced) -> NativeError:
+        code, text = outcome.error, outcome.text or outcome.error.name
+        if self._terms.refused is not None:
+            return CasWriteException(self._terms.refused.current.encode(), text)
+        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return NotLeader(text)
+        if code in _RETRIABLE:
+            return Unavailable(text)
+        if code in _EARLY:
+            return BatchEarly(text)
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return NoSuchTopic(text)
+        return InvalidRecords(text)

@@ -1,0 +1,82 @@
+"""One write to a partition: records that become a batch, or part of one, and its outcome. Pure.
+
+1. A write has one outcome: the SN of its last record, or an error.
+2. `expected` is judged by the partition's leader; PREVIOUS is the sequence id of the write before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from gnomon.log.sn import SN
+from gnomon.wire.kafka.records import Header
+
+
+class Previous(Enum):
+    """The type of PREVIOUS."""
+
+    PREVIOUS = "previous"
+
+
+PREVIOUS: Final = Previous.PREVIOUS
+"""Expects the record that the write before it in the same `Writer` gets."""
+Expected: TypeAlias = SN | Literal[Previous.PREVIOUS] | None
+
+
+class WriteRecord(NamedTuple):
+    """A record to write."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[Header] = ()
+
+
+class ClientWrite:
+    """A write until it has an outcome."""
+
+    __slots__ = ("_done", "deadline", "error", "expected", "is_abandoned", "records", "size_bytes", "sn")
+
+    def __init__(
+        self, records: Sequence[WriteRecord], expected: Expected, deadline: float, done: Callable[[], None]
+    ) -> None:
+        """A write without an outcome.
+
+        Args:
+            records: at least one.
+            deadline: the monotonic second at which it is given up.
+            done: called once, when the write has an outcome.
+        """
+        self.records = records
+        self.expected = expected
+        self.deadline = deadline
+        self.size_bytes = sum(len(record.value or b"") + len(record.key or b"") for record in records)
+        """The bytes of keys and values; those of headers are few."""
+        self.sn: SN | None = None
+        """The SN of its last record, once it is durable."""
+        self.error: Exception | None = None
+        self.is_abandoned = False
+        """Whether nobody waits for the outcome any more."""
+        self._done = done
+
+    @property
+    def over(self) -> bool:
+        """Whether the write has an outcome."""
+        return self.sn is not None or self.error is not None
+
+    def written(self, sn: SN) -> None:
+        """The records are durable."""
+        if not self.over:
+            self.sn = sn
+            self._done()
+
+    def failed(self, error: Exception) -> None:
+        """The records are not in the log, or that is unknown: the error says which."""
+        if not self.over:
+            self.error = error
+            self._done()
+
+    def abandon(self) -> None:
+        """Nobody waits for the outcome any more."""
+        self.is_abandoned = True

@@ -1,0 +1,77 @@
+"""Finds the SN of a record, and of the last record of a log, whether or not the record is still there."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import suppress
+from operator import attrgetter
+
+from gnomon.bookie.errors import DigestMismatch
+from gnomon.bookie.ledgers.catalog import EntryId, EntryView, read_from_memory
+from gnomon.log.dlsn import Dlsn
+from gnomon.log.entry import Offset, UnknownEntry
+from gnomon.log.segment import Segment
+from gnomon.log.segment_record import LAST_RECORD
+from gnomon.log.sn import EMPTY, SN
+
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+async def sn_of(segments: Sequence[Segment], offset: int) -> SN:
+    """The SN of the record at `offset`, a confirmed one; its DLSN is None if the record is gone or damaged.
+
+    Raises:
+        LedgerError: its bookies do not answer.
+    """
+    number = bisect_right(segments, offset, key=_BASE_OFFSET) - 1
+
+    def find() -> Dlsn | None:
+        with segments[number].view() as view:
+            return _place(segments[number], view, offset)
+
+    return SN(await read_from_memory(find) if number >= 0 else None, -1, offset)
+
+
+def _place(segment: Segment, view: EntryView, offset: int) -> Dlsn | None:
+    last = segment.ledger.last_add_confirmed
+    if last < segment.ledger.start_entry:
+        return None
+    return _place_in(segment, view, last, offset) or _place_in(
+        segment, view, segment.entry_of(view, Offset(offset)), offset
+    )
+
+
+def _place_in(segment: Segment, view: EntryView, entry: EntryId, offset: int) -> Dlsn | None:
+    """The place of the record in this entry; None if it is not in it, or the entry cannot be read."""
+    if entry <= segment.ledger.last_add_confirmed:
+        with suppress(DigestMismatch, UnknownEntry):
+            header = segment.header(view, entry)
+            if header.base_offset <= offset < header.next_offset:
+                return Dlsn(segment.base_offset, entry, offset - header.base_offset)
+    return None
+
+
+async def last_sn(segments: Sequence[Segment], end: Offset) -> SN:
+    """The SN of the last record of a log that ends at `end`; if it is gone, as the last segment's ledger records it.
+
+    Args:
+        segments: of the log, in order.
+        end: the offset after its last record.
+
+    Returns:
+        An SN without a DLSN if the record is gone and its SN was not recorded: an older gnomon deleted it.
+
+    Raises:
+        LedgerError: bookies do not answer.
+    """
+    if end == 0:
+        return EMPTY
+    found = await sn_of(segments, end - 1)
+    stored = segments[-1].ledger.properties.get(LAST_RECORD)
+    if found.dlsn is None:
+        with suppress(ValueError):
+            recorded = SN.decode(stored)
+            if recorded.sequence_id == found.sequence_id:
+                return recorded
+    return found

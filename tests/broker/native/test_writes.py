@@ -1,0 +1,404 @@
+"""Writes of native clients to a broker: conditions, repeats, failures and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from native_calls import native, orders, play, rpc, values
+
+import gnomon
+from gnomon.client.client import NativeClient
+from gnomon.client.errors import (
+    BrokerUnreachable,
+    CasWriteException,
+    InvalidCall,
+    InvalidRecords,
+    NoSuchTopic,
+    NotTaken,
+    OutcomeUnknown,
+    WriterClosed,
+)
+from gnomon.client.leaders import REACH_SECONDS, TRY_SECONDS
+from gnomon.log.dlsn import Dlsn
+from gnomon.log.sn import EMPTY, SN
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.messages.topics import DeleteTopicsRequest
+from gnomon.wire.kafka.records import Record, build_batch
+
+PREVIOUS = gnomon.PREVIOUS
+
+
+def writing(scenario: Callable[[EmbeddedBroker, NativeClient], Awaitable[None]]) -> None:
+    """Runs a scenario with an empty topic `orders` and a native client."""
+
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        await kafka.create_topic("orders")
+        await scenario(broker, client)
+
+    play(run)
+
+
+async def log_of(client: NativeClient) -> list[bytes]:
+    """The values of all records."""
+    count = ((await client.end("orders")).sn.sequence_id or 0) + 1
+    consumer = await client.subscribe("orders", "audit", initial_position="earliest")
+    found = [(await consumer.receive()).value or b"" for _ in range(count)]
+    await consumer.unsubscribe()
+    return found
+
+
+def test_a_write_has_the_place_that_a_consumer_sees() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        first = await client.write("orders", b"0", key=b"k", headers=[("trace", b"7")])
+        second = await client.write_batch("orders", [b"1", gnomon.WriteRecord(None, b"k"), b"3"])
+        consumer = await client.subscribe("orders", "one", initial_position="earliest")
+        messages = [await consumer.receive() for _ in range(4)]
+        assert [message.value for message in messages] == [b"0", b"1", None, b"3"]
+        assert (messages[0].key, messages[0].headers) == (b"k", (("trace", b"7"),))
+        for message, sn in ((messages[0], first), (messages[3], second)):
+            assert sn == SN(message.id, -1, message.offset)
+
+    writing(scenario)
+
+
+def test_only_the_first_of_two_writers_begins_a_topic() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        assert (await client.end("orders")).sn == EMPTY
+        async with native(broker) as other:
+            first = await client.write("orders", b"mine", expected=EMPTY)
+            with pytest.raises(CasWriteException, match="does not end as expected") as refused:
+                await other.write("orders", b"theirs", expected=EMPTY)
+            assert refused.value.code == 525
+            assert refused.value.current == first == (await other.end("orders")).sn
+            await other.write("orders", b"theirs", expected=first.dlsn)
+        assert await log_of(client) == [b"mine", b"theirs"]
+
+    writing(scenario)
+
+
+def test_every_field_that_is_set_has_to_match() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        await client.write_batch("orders", [b"0", b"1"])
+        for wrong in (
+            SN(sequence_id=0),
+            SN(sequence_id=2),
+            SN(Dlsn(0, 0, 0)),
+            SN(Dlsn(0, 0, 1), sequence_id=0),
+            SN(Dlsn(0, 1, 0), sequence_id=1),
+            SN(transaction_id=0),
+        ):
+            with pytest.raises(CasWriteException):
+                await client.write("orders", b"wrong", expected=wrong)
+        last = await client.write("orders", b"2", expected=SN(Dlsn(0, 0, 1), -1, 1))
+        assert last.sequence_id == 2
+
+    writing(scenario)
+
+
+def test_a_chain_is_written_in_order_ahead_of_its_answers() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        async with client.writer("orders") as writer:
+            pending = [writer.send(b"0", expected=EMPTY)]
+            pending += [writer.send(b"%d" % number, expected=PREVIOUS) for number in range(1, 50)]
+        assert [(await each.sn()).sequence_id for each in pending] == list(range(50))
+        assert await log_of(client) == [b"%d" % number for number in range(50)]
+
+    writing(scenario)
+
+
+def test_a_chain_that_lost_a_race_goes_on_only_with_what_it_expects() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        async with client.writer("orders") as writer:
+            first = writer.send(b"0", expected=EMPTY)
+            await first.sn()
+            theirs = await client.write("orders", b"theirs")
+            lost = [
+                writer.send(b"lost", expected=PREVIOUS),
+                writer.send(b"behind"),
+                writer.send(b"far", expected=PREVIOUS),
+            ]
+            for pending in lost:
+                with pytest.raises(CasWriteException) as refused:
+                    await pending.sn()
+                assert refused.value.current == theirs
+            with pytest.raises(CasWriteException):
+                await writer.send(b"not asked for").sn()
+            assert (await writer.send(b"1", expected=theirs).sn()).sequence_id == 2
+        assert await log_of(client) == [b"0", b"theirs", b"1"]
+
+    writing(scenario)
+
+
+def test_independent_writes_are_not_affected_by_a_refusal_of_another() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        outcomes: dict[int, object] = {}
+
+        async def write(number: int) -> None:
+            expected = SN(sequence_id=1000) if number % 3 == 0 else None
+            try:
+                outcomes[number] = (await client.write("orders", b"%d" % number, expected=expected)).sequence_id
+            except CasWriteException:
+                outcomes[number] = "refused"
+
+        async with trio.open_nursery() as nursery:
+            for number in range(30):
+                nursery.start_soon(write, number)
+        assert sorted(number for number, outcome in outcomes.items() if outcome == "refused") == list(range(0, 30, 3))
+        log = await log_of(client)
+        assert len(log) == 20
+        assert all(log[offset] == b"%d" % number for number, offset in outcomes.items() if isinstance(offset, int))
+
+    writing(scenario)
+
+
+@pytest.mark.parametrize("power_lost", [False, True])
+def test_a_write_that_landed_before_its_broker_died_is_written_once(power_lost: bool) -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        found: list[int | None] = []
+
+        async def write(number: int) -> None:
+            found.append((await client.write("orders", b"%d" % number)).sequence_id)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(40):
+                nursery.start_soon(write, number)
+                await trio.sleep(0.001)
+                if number == 20:
+                    nursery.start_soon(lambda: broker.restart(power_lost=power_lost))
+        assert sorted(found) == list(range(40))
+        assert sorted(await log_of(client)) == sorted(b"%d" % number for number in range(40))
+
+    writing(scenario)
+
+
+def test_a_chain_survives_the_death_of_its_broker() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        async with client.writer("orders") as writer:
+            pending = [writer.send(b"0", expected=EMPTY)]
+            for number in range(1, 40):
+                pending.append(writer.send(b"%d" % number, expected=PREVIOUS))
+                await trio.sleep(0.001)
+                if number == 20:
+                    await broker.restart()
+            assert [(await each.sn()).sequence_id for each in pending] == list(range(40))
+        assert await log_of(client) == [b"%d" % number for number in range(40)]
+
+    writing(scenario)
+
+
+def test_a_write_that_nobody_answers_is_unknown_and_never_failed() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        await client.write("orders", b"0")
+        began = trio.current_time()
+        broker.machine.disk.conditions.full = True
+        with pytest.raises(OutcomeUnknown, match="unknown"):
+            await client.write("orders", b"1")
+        assert TRY_SECONDS - 1 < trio.current_time() - began < TRY_SECONDS + 2
+        broker.machine.disk.conditions.full = False
+        last = await client.write("orders", b"2")
+        assert (await client.end("orders")).sn == last
+
+    writing(scenario)
+
+
+def test_a_write_that_was_never_sent_says_so() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        broker.machine.kill()
+        began = trio.current_time()
+        with pytest.raises(BrokerUnreachable, match="no broker answers"):
+            await client.write("orders", b"0")
+        assert trio.current_time() - began < REACH_SECONDS + 3
+        await broker.start()
+        assert (await client.write("orders", b"1", expected=EMPTY)).sequence_id == 0
+
+    writing(scenario)
+
+
+def test_a_cancelled_write_is_written_once_or_not_at_all() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        for number in range(20):
+            with trio.move_on_after(number * 0.0003):
+                await client.write("orders", b"%d" % number)
+        last = await client.write("orders", b"last")
+        log = await log_of(client)
+        assert len(log) == len(set(log)) == (last.sequence_id or 0) + 1
+
+    writing(scenario)
+
+
+def test_a_closed_writer_or_client_takes_no_writes_and_ends_those_without_an_outcome() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        writer = client.writes.open_writer("orders", 0)
+        pending = writer.send(b"0")
+        client.writes.close_writer(writer)
+        with pytest.raises((WriterClosed, OutcomeUnknown)):
+            await pending.sn()
+        with pytest.raises(WriterClosed):
+            writer.send(b"1")
+        async with native(broker) as other:
+            writer = other.writes.open_writer("orders", 0)
+        with pytest.raises(WriterClosed):
+            writer.send(b"1")
+        with pytest.raises(WriterClosed):
+            await other.write("orders", b"1")
+
+    writing(scenario)
+
+
+INVALID: list[tuple[str, dict[str, Any]]] = [
+    ("an SN without fields", {"expected": SN()}),
+    ("expect an SN, a Dlsn or nothing", {"expected": 17}),
+    ("expect an SN, a Dlsn or nothing", {"expected": (0, 0, 0)}),
+    ("PREVIOUS is for the writes of one", {"expected": PREVIOUS}),
+    ("a sequence id is a number from -1", {"expected": SN(sequence_id=1 << 63)}),
+    ("a transaction id is a number from -1", {"expected": SN(transaction_id=-2)}),
+    ("a DLSN is three numbers", {"expected": Dlsn(0, 0, -2)}),
+    ("a partition is a number", {"partition": -1}),
+    ("a partition is a number", {"partition": "0"}),
+    ("are bytes or None, not str", {"key": "text"}),
+    ("are bytes or None, not int", {"headers": [("name", 7)]}),
+    ("names of headers are texts", {"headers": [(b"name", b"7")]}),
+]
+
+
+@pytest.mark.parametrize(("text", "options"), INVALID)
+def test_an_invalid_argument_is_named_and_nothing_is_sent(text: str, options: dict[str, Any]) -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        with pytest.raises(InvalidCall, match=text):
+            await client.write("orders", b"0", **options)
+        assert (await client.end("orders")).sn == EMPTY
+
+    writing(scenario)
+
+
+def test_records_of_a_wrong_number_type_or_size_are_refused() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        for records in ([], [b""] * 20_001, [b"x" * (9 << 20)] * 2, ["text"]):
+            with pytest.raises(InvalidCall):
+                await client.write_batch("orders", records)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRecords, match=r"max\.message\.bytes allows 1048588"):
+            await client.write("orders", b"x" * (2 << 20))
+        async with client.writer("orders") as writer:
+            with pytest.raises(InvalidCall, match="nothing was sent before"):
+                writer.send(b"0", expected=PREVIOUS)
+        assert (await client.end("orders")).sn == EMPTY
+
+    writing(scenario)
+
+
+def test_what_is_no_topic_for_writers_is_refused() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        for call in (lambda: client.write("none", b"0"), lambda: client.end("none")):
+            with pytest.raises(NoSuchTopic, match="none"):
+                await call()
+        with pytest.raises(NoSuchTopic, match="has 1 partitions, and none of 3"):
+            await client.write("orders", b"0", partition=3)
+        kafka = await broker.connect()
+        await kafka.create_topic("copy", configs={"gnomon.shadow.source": "orders"})
+        for call in (lambda: client.write("copy", b"0"), lambda: client.end("copy")):
+            with pytest.raises(InvalidCall, match="shadow"):
+                await call()
+
+    writing(scenario)
+
+
+BATCH = build_batch([Record(value=b"1")], base_timestamp=0)
+ID: Any = object()
+"""Replaced by the id of the topic."""
+SENSELESS: list[tuple[list[Any], bytes]] = [
+    ([], BATCH),
+    (["orders"], BATCH),
+    (["orders", ID], BATCH),
+    (["orders", ID, 0], BATCH),
+    (["orders", ID, 0, []], BATCH),
+    (["orders", ID, 0, 7], BATCH),
+    (["orders", ID, 0, [None, None, None]], BATCH),
+    (["orders", ID, 0, [[0, 0], None, None]], BATCH),
+    (["orders", ID, "0", None], BATCH),
+    ([7, ID, 0, None], BATCH),
+    (["orders", 7, 0, None], BATCH),
+    (["orders", "7", 0, None], BATCH),
+    (["orders", "x" * 1000, 0, None], BATCH),
+    (["orders", ID, 0, None, None], BATCH),
+    (["orders", ID, -1, None], BATCH),
+    (["orders", ID, 1 << 40, None], BATCH),
+    (["x" * 2000, ID, 0, None], BATCH),
+    (["none", ID, 0, None], BATCH),
+    (["orders", ID, 0, None], b""),
+    (["orders", ID, 0, None], b"\0" * 61),
+    (["orders", ID, 0, None], BATCH[:-1]),
+    (["orders", ID, 0, None], BATCH + b"\0"),
+    (["orders", ID, 0, None], BATCH * 2),
+    (["orders", ID, 0, None], build_batch([Record()], base_timestamp=0, transactional=True)),
+    (["orders", ID, 0, None], build_batch([Record()], base_timestamp=0, control=True)),
+]
+
+
+@pytest.mark.parametrize(("args", "attachment"), SENSELESS)
+def test_a_senseless_call_is_answered_with_an_error_and_costs_nobody_else_anything(
+    args: list[Any], attachment: bytes
+) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        async with rpc(broker) as peer, native(broker) as client:
+            topic_id, _ = await peer.call("lookup", "orders")
+            given = [topic_id if arg is ID else arg for arg in args]
+            with pytest.raises((InvalidCall, InvalidRecords, NoSuchTopic, NotTaken)):
+                await peer.call("write", *given, attachment=attachment)
+            assert (await client.write("orders", b"1", expected=SN(sequence_id=0))).sequence_id == 1
+            consumer = await client.subscribe("orders", "audit", initial_position="earliest")
+            assert await values(consumer, 2) == [0, 1]
+
+    simulate_broker(scenario)
+
+
+def test_a_chain_ends_with_the_topic_that_it_was_begun_in() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        kafka = await broker.connect()
+        async with client.writer("orders") as writer:
+            await writer.send(b"0", expected=EMPTY).sn()
+            await kafka.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 5)
+            with pytest.raises((NoSuchTopic, OutcomeUnknown), match="does not exist"):
+                await writer.send(b"1", expected=PREVIOUS).sn()
+            await kafka.create_topic("orders")
+            assert (await client.end("orders")).sn == EMPTY
+            with pytest.raises((NoSuchTopic, OutcomeUnknown), match="does not exist"):
+                await writer.send(b"2", expected=PREVIOUS).sn()
+            assert (await writer.send(b"3", expected=EMPTY).sn()).sequence_id == 0
+
+    writing(scenario)
+
+
+def test_independent_writes_go_on_in_a_topic_that_was_created_again() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        kafka = await broker.connect()
+        await client.write_batch("orders", [b"0", b"1"])
+        await kafka.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 5)
+        with pytest.raises(NoSuchTopic):
+            await client.write("orders", b"lost", expected=EMPTY)
+        await kafka.create_topic("orders")
+        assert (await client.write("orders", b"2", expected=EMPTY)).sequence_id == 0
+        await kafka.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 5)
+        await kafka.create_topic("orders")
+        assert (await client.write("orders", b"3", expected=EMPTY)).sequence_id == 0
+        assert await log_of(client) == [b"3"]
+
+    writing(scenario)
+
+
+def test_a_chain_does_not_go_on_in_a_topic_that_was_created_again() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        kafka = await broker.connect()
+        async with client.writer("orders") as writer:
+            await writer.send(b"0", expected=EMPTY).sn()
+            await kafka.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 5)
+            await kafka.create_topic("orders")
+            await client.write("orders", b"theirs")
+            with pytest.raises(NoSuchTopic, match="created again"):
+                await writer.send(b"1", expected=PREVIOUS).sn()
+        assert await log_of(client) == [b"theirs"]
+
+    writing(scenario)

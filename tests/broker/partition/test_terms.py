@@ -1,0 +1,361 @@
+"""The terms of appends: judged in turn, refused with a record that readers see (numbers: invariants of `terms`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from stored_log import NOW, Ledger, batch_of, new_log
+
+from gnomon.bookie.errors import LedgerFailed
+from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.leader_policy import LeaderPolicy
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.producers import Duplicate
+from gnomon.broker.partition.terms import Terms, TermsRefused
+from gnomon.log.dlsn import Dlsn
+from gnomon.log.entry import Offset
+from gnomon.log.last_record import last_sn
+from gnomon.log.sn import EMPTY, SN
+from gnomon.wire.kafka.batch import BatchRejected
+from gnomon.wire.kafka.errors import ErrorCode
+
+Play = Callable[..., None]
+CLUSTER = LeaderPolicy(tells_epochs=False, confirms_leadership=True)
+
+
+# --- the log, without a driver --------------------------------------------------------------------------------
+
+
+def test_terms_are_judged_by_what_was_given_out_durable_or_not() -> None:  # 1
+    log = new_log()
+    log.append(batch_of(2), NOW, 0)
+    assert log.high_watermark == 0
+    with pytest.raises(TermsRefused) as refused:
+        log.append(batch_of(), NOW, 1, Terms(EMPTY))
+    assert refused.value.current == SN(Dlsn(0, 0, 1), -1, 1)
+    assert log.next_offset == 2
+    log.append(batch_of(), NOW, 1, Terms(SN(Dlsn(0, 0, 1), -1, 1)))
+    assert log.sn == SN(Dlsn(0, 1, 0), -1, 2)
+
+
+def test_a_refused_batch_takes_no_sequence_of_its_producer() -> None:  # 2
+    log = new_log()
+    with pytest.raises(TermsRefused):
+        log.append(batch_of(producer=9), NOW, 0, Terms(SN(sequence_id=5)))
+    assert (log.next_offset, len(log.producers), log.segment_bytes) == (0, 0, 0)
+    log.append(batch_of(producer=9), NOW, 0, Terms(EMPTY))
+    with pytest.raises(TermsRefused):
+        log.append(batch_of(producer=9, sequence=1), NOW, 1, Terms(EMPTY))
+    log.append(batch_of(producer=9, sequence=1), NOW, 1)
+    assert log.next_offset == 2
+
+
+def test_a_repeat_is_answered_as_its_first_copy_whatever_it_expects() -> None:
+    log = new_log()
+    log.append(batch_of(3, producer=9), NOW, 0, Terms(EMPTY))
+    log.append(batch_of(), NOW, 1)
+    assert log.append(batch_of(3, producer=9), NOW, 2, Terms(EMPTY)) == Duplicate(Offset(0), Offset(3), NOW)
+
+
+def test_a_batch_out_of_order_or_above_a_quota_is_refused_for_that_and_not_for_its_terms() -> None:
+    log = new_log()
+    log.append(batch_of(producer=9), NOW, 0)
+    with pytest.raises(BatchRejected) as early:
+        log.append(batch_of(producer=9, sequence=7), NOW, 1, Terms(EMPTY))
+    assert early.value.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.refusal = "the backlog is too large"
+    with pytest.raises(BatchRejected) as full:
+        log.append(batch_of(), NOW, 1, Terms(EMPTY))
+    assert full.value.error_code == ErrorCode.POLICY_VIOLATION
+
+
+def test_a_producer_snapshot_is_no_record() -> None:
+    ledger = Ledger(new_log())
+    ledger.append(batch_of(2, producer=9))
+    before = ledger.log.sn
+    ledger.log.snapshot(1)
+    assert ledger.log.sn == before
+    ledger.log.append(batch_of(), NOW, 2, Terms(before))
+    assert ledger.log.sn == SN(Dlsn(0, 2, 0), -1, 2)
+
+
+# --- a partition ----------------------------------------------------------------------------------------------
+
+
+def send(act: Any, partition: Partition, value: str, expected: SN | None, **producer: int) -> tuple[Any, Terms]:
+    terms = Terms(expected)
+    return act.send_batch(partition, act.batch(value, **producer), terms), terms
+
+
+async def write(act: Any, partition: Partition, value: str, expected: SN | None = None) -> SN:
+    answer, terms = send(act, partition, value, expected)
+    produced = await answer.wait()
+    assert produced.error == ErrorCode.NONE, produced
+    return SN(terms.place, -1, produced.base_offset)
+
+
+async def refusal(act: Any, partition: Partition, expected: SN) -> SN | Produced:
+    answer, terms = send(act, partition, "refused", expected)
+    produced = await answer.wait()
+    return produced if terms.refused is None else terms.refused.current
+
+
+async def sn_now(partition: Partition) -> SN:
+    log = await partition.opened()
+    assert log is not None
+    found = log.sn
+    assert await last_sn(partition.segments, log.high_watermark) == found
+    return found
+
+
+def test_of_writers_with_one_expectation_one_wins_at_each_step(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        end = EMPTY
+        for step in range(5):
+            sent = [send(act, partition, f"{step}/{writer}", end) for writer in range(7)]
+            outcomes = [await answer.wait() for answer, _ in sent]
+            won = [terms.place for _, terms in sent if terms.place is not None]
+            lost = [terms.refused.current for _, terms in sent if terms.refused is not None]
+            assert (len(won), len(lost)) == (1, 6)
+            assert [outcome.error for outcome in outcomes].count(ErrorCode.INVALID_RECORD) == 6
+            end = SN(won[0], -1, step)
+            assert set(lost) == {end}
+        assert [value for _, value in await act.read(partition)] == [f"{step}/0" for step in range(5)]
+
+    play(body)
+
+
+def test_a_batch_that_waited_for_an_opening_or_a_roll_is_judged_in_its_turn(play: Play) -> None:  # 1
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=100)
+        sent = [send(act, partition, f"{number}", SN(sequence_id=number - 1)) for number in range(6)]
+        late, terms = send(act, partition, "late", SN(sequence_id=2))
+        for answer, _ in sent:
+            assert (await answer.wait()).error == ErrorCode.NONE
+        assert (await late.wait()).error == ErrorCode.INVALID_RECORD
+        assert terms.refused is not None
+        assert terms.refused.current.sequence_id == 5
+        assert len(partition.segments) > 2
+
+    play(body)
+
+
+class HeldUp:
+    """Holds up the confirmations of a ledger's entries, and lets them fail on demand."""
+
+    def __init__(self, partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._partition = partition
+        self._stored = partition._stored
+        self._held: list[tuple[int, Any]] = []
+        self._monkeypatch = monkeypatch
+        monkeypatch.setattr(partition, "_stored", lambda entry, error: self._held.append((entry, error)))
+
+    def go_on(self, error: LedgerFailed | None = None) -> None:
+        self._monkeypatch.setattr(self._partition, "_stored", self._stored)
+        held, self._held = self._held, []
+        for entry, outcome in held:
+            self._stored(entry, error or outcome)
+
+
+def test_a_refusal_is_given_only_after_the_record_that_it_names_is_durable(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:  # 3
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        first = await write(act, partition, "first", EMPTY)
+        held = HeldUp(partition, monkeypatch)
+        winner, _ = send(act, partition, "winner", first)
+        loser, terms = send(act, partition, "loser", first)
+        await act.clock.sleep(1)
+        assert winner.outcome is loser.outcome is terms.refused is None
+        held.go_on()
+        assert (await winner.wait()).error == ErrorCode.NONE
+        assert (await loser.wait()).error == ErrorCode.INVALID_RECORD
+        assert terms.refused is not None
+        assert terms.refused.current == await sn_now(partition)
+
+    play(body)
+
+
+def test_a_refusal_fails_with_the_record_that_it_leans_on_and_is_judged_anew(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:  # 3
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        first = await write(act, partition, "first", EMPTY)
+        held = HeldUp(partition, monkeypatch)
+        winner, _ = send(act, partition, "winner", first)
+        loser, terms = send(act, partition, "loser", first)
+        await act.clock.sleep(1)
+        held.go_on(LedgerFailed("the disk is gone", outcome_unknown=True))
+        for answer in (winner, loser):
+            assert (await answer.wait()).error == ErrorCode.KAFKA_STORAGE_ERROR
+        assert terms.refused is None
+        await act.clock.sleep(1)
+        now = await refusal(act, partition, first)
+        assert now == SN(Dlsn(0, 1, 0), -1, 1), "the record of the winner was stored after all"
+
+    play(body)
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_a_refusal_that_another_leader_may_not_give_is_confirmed_first(
+    play: Play, monkeypatch: pytest.MonkeyPatch, certain: bool
+) -> None:  # 3
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        first = await write(act, partition, "first", EMPTY)
+        asked: list[Callable[[bool], None]] = []
+        monkeypatch.setattr(partition, "confirm", asked.append)
+        ahead, terms = send(act, partition, "ahead", SN(sequence_id=1))
+        assert await refusal(act, partition, EMPTY) == first, "what the log is beyond needs no confirmation"
+        await act.clock.sleep(1)
+        assert ahead.outcome is None
+        (done,) = asked
+        done(certain)
+        outcome = await ahead.wait()
+        if certain:
+            assert terms.refused is not None
+            assert (outcome.error, terms.refused.current) == (ErrorCode.INVALID_RECORD, first)
+        else:
+            assert (outcome.error, terms.refused) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+
+    play(body)
+
+
+def test_a_replaced_leader_does_not_refuse_what_the_next_one_would_take(play: Play) -> None:  # 3
+    async def body(act: Any) -> None:
+        before, after = await act.partition(policy=CLUSTER), await act.partition(policy=CLUSTER)
+        first = await write(act, before, "first", EMPTY)
+        assert await after.opened() is not None
+        second = await write(act, after, "second", first)
+        outcome = await refusal(act, before, second)
+        assert isinstance(outcome, Produced)
+        assert outcome.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await write(act, after, "third", second)).sequence_id == 2
+
+    play(body)
+
+
+def test_batches_of_a_producer_do_not_overtake_one_that_was_refused(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        refused, terms = send(act, partition, "0", SN(sequence_id=5), producer_id=9, base_sequence=0)
+        behind, _ = send(act, partition, "1", None, producer_id=9, base_sequence=1)
+        assert (await refused.wait()).error == ErrorCode.INVALID_RECORD
+        assert terms.refused is not None
+        assert (await behind.wait()).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        anew, _ = send(act, partition, "1", None, producer_id=9, producer_epoch=1, base_sequence=0)
+        assert (await anew.wait()).error == ErrorCode.NONE
+        assert await act.read(partition) == [(0, "1")]
+
+    play(body)
+
+
+# --- the last record, whatever happened to it -----------------------------------------------------------------
+
+
+async def untouched(act: Any, partition: Partition) -> None:
+    """The record stays."""
+
+
+async def trimmed(act: Any, partition: Partition) -> None:
+    """DeleteRecords up to the end."""
+    assert partition.log is not None
+    assert await partition.delete_before(partition.log.high_watermark) == partition.log.next_offset
+
+
+async def expired(act: Any, partition: Partition) -> None:
+    """Retention of everything, after a roll with nothing behind it."""
+    await act.clock.sleep(10)
+    await partition.enforce_retention()
+    assert partition.log is not None
+    assert partition.log.start_offset == partition.log.next_offset
+
+
+ENDS = [
+    pytest.param(untouched, {}, id="untouched"),
+    pytest.param(trimmed, {}, id="trimmed"),
+    pytest.param(trimmed, {"segment_bytes": 100}, id="trimmed after rolls"),
+    pytest.param(expired, {"retention_ms": 5000}, id="expired"),
+]
+
+
+@pytest.mark.parametrize("power_lost", [False, True])
+@pytest.mark.parametrize("producer", [{}, {"producer_id": 9}], ids=["without producers", "with a producer"])
+@pytest.mark.parametrize(("end", "settings"), ENDS)
+def test_the_last_record_stays_known_when_it_is_gone(
+    play: Play, end: Callable[..., Any], settings: dict[str, int], producer: dict[str, int], power_lost: bool
+) -> None:
+    known: list[SN] = []
+
+    async def written(act: Any) -> None:
+        partition = await act.partition(**settings)
+        for number in range(3):
+            sequence = {"base_sequence": 2 * number} if producer else {}
+            batch = act.batch(f"{number}", "more", at=act.clock.wall_ms(), **producer, **sequence)
+            await act.append_batch(partition, batch)
+        known.append(await sn_now(partition))
+        assert known[0].sequence_id == 5
+        await end(act, partition)
+        assert await sn_now(partition) == known[0]
+
+    async def claimed(act: Any) -> None:
+        partition = await act.partition(**settings)
+        assert await sn_now(partition) == known[0]
+        assert await refusal(act, partition, EMPTY) == known[0]
+        other = await act.partition(**settings)
+        assert await sn_now(other) == known[0]
+        second = await write(act, other, "next", known[0])
+        assert second.sequence_id == 6
+        await act.clock.sleep(1)
+
+    play(written, claimed, claimed_again(known), power_lost=power_lost)
+
+
+def claimed_again(known: list[SN]) -> Callable[[Any], Any]:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        assert (await sn_now(partition)).sequence_id == 6
+        assert isinstance(await refusal(act, partition, known[0]), SN)
+
+    return body
+
+
+def test_an_expected_place_is_refused_in_a_log_whose_last_record_an_older_gnomon_has_deleted(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def older(act: Any) -> None:
+        partition = await act.partition()
+        await act.append(partition, "0", "1")
+        shrink = partition._chain.shrink
+        monkeypatch.setattr(partition._chain, "shrink", lambda *args, **more: shrink(*args[:3], **more))
+        await trimmed(act, partition)
+
+    async def newer(act: Any) -> None:
+        partition = await act.partition()
+        log = await partition.opened()
+        assert log is not None
+        unknown = SN(None, -1, 1)
+        assert log.sn == unknown
+        assert await refusal(act, partition, SN(Dlsn(0, 0, 1))) == unknown
+        assert (await write(act, partition, "2", SN(sequence_id=1))).dlsn == Dlsn(0, 1, 0)
+
+    play(older, newer)
+
+
+def test_waiting_appends_keep_their_terms(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(codec=1)
+        long, _ = send(act, partition, "x" * 300_000, EMPTY)  # recompressed in a thread
+        behind, terms = send(act, partition, "behind", EMPTY)
+        with trio.fail_after(60):
+            assert (await long.wait()).error == ErrorCode.NONE
+            assert (await behind.wait()).error == ErrorCode.INVALID_RECORD
+        assert terms.refused is not None
+
+    play(body)
