@@ -10,6 +10,7 @@ import trio
 from stored_log import NOW, Ledger, batch_of, new_log
 
 from gnomon.bookie.errors import LedgerFailed
+from gnomon.broker.partition import log as partition_log
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.partition import Partition
@@ -326,12 +327,38 @@ def claimed_again(known: list[SN]) -> Callable[[Any], Any]:
     return body
 
 
+def test_the_last_record_is_found_before_producer_snapshots(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 2)
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_PER_PRODUCER", 0)
+    last = SN(Dlsn(0, 1, 1), -1, 3)
+
+    async def written(act: Any) -> None:
+        partition = await act.partition()
+        for number in range(2):
+            batch = act.batch("0", "1", producer_id=9, base_sequence=2 * number)
+            await act.append_batch(partition, batch)
+        assert await sn_now(partition) == last
+
+    async def claimed(act: Any) -> None:
+        partition = await act.partition()
+        assert await sn_now(partition) == last
+        await act.clock.sleep(1)
+        assert partition.segments[-1].ledger.last_add_confirmed == 2, "the opening has written a snapshot"
+
+    async def claimed_again(act: Any) -> None:
+        assert await sn_now(await act.partition()) == last
+
+    play(written, claimed, claimed_again)
+
+
 def test_an_expected_place_is_refused_in_a_log_whose_last_record_an_older_gnomon_has_deleted(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def older(act: Any) -> None:
         partition = await act.partition()
-        await act.append(partition, "0", "1")
+        await act.append(partition, "0")
+        await trimmed(act, partition)
+        await act.append(partition, "1")
         shrink = partition._chain.shrink
         monkeypatch.setattr(partition._chain, "shrink", lambda *args, **more: shrink(*args[:3], **more))
         await trimmed(act, partition)
@@ -342,8 +369,8 @@ def test_an_expected_place_is_refused_in_a_log_whose_last_record_an_older_gnomon
         assert log is not None
         unknown = SN(None, -1, 1)
         assert log.sn == unknown
-        assert await refusal(act, partition, SN(Dlsn(0, 0, 1))) == unknown
-        assert (await write(act, partition, "2", SN(sequence_id=1))).dlsn == Dlsn(0, 1, 0)
+        assert await refusal(act, partition, SN(Dlsn(0, 1, 0))) == unknown
+        assert (await write(act, partition, "2", SN(sequence_id=1))).dlsn == Dlsn(0, 2, 0)
 
     play(older, newer)
 
@@ -351,11 +378,12 @@ def test_an_expected_place_is_refused_in_a_log_whose_last_record_an_older_gnomon
 def test_waiting_appends_keep_their_terms(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(codec=1)
-        long, _ = send(act, partition, "x" * 300_000, EMPTY)  # recompressed in a thread
+        long, first = send(act, partition, "x" * 300_000, EMPTY)  # recompressed in a thread
         behind, terms = send(act, partition, "behind", EMPTY)
         with trio.fail_after(60):
             assert (await long.wait()).error == ErrorCode.NONE
             assert (await behind.wait()).error == ErrorCode.INVALID_RECORD
+        assert first.place == Dlsn(0, 0, 0)
         assert terms.refused is not None
 
     play(body)
