@@ -212,13 +212,22 @@ class BlockingClient:
         partition: int = 0,
         key: bytes | None = None,
         headers: Sequence[Header] = (),
+        transaction_id: int | None = None,
         expected: SN | Dlsn | None = None,
+        token: bytes | None = None,
     ) -> SN:
         """See `NativeClient.write`."""
 
         async def write() -> SN:
             return await self._client.write(
-                topic, value, partition=partition, key=key, headers=headers, expected=expected
+                topic,
+                value,
+                partition=partition,
+                key=key,
+                headers=headers,
+                transaction_id=transaction_id,
+                expected=expected,
+                token=token,
             )
 
         return self._thread.call(write)
@@ -229,22 +238,26 @@ class BlockingClient:
         records: Iterable[bytes | WriteRecord | None],
         *,
         partition: int = 0,
+        transaction_id: int | None = None,
         expected: SN | Dlsn | None = None,
+        token: bytes | None = None,
     ) -> SN:
         """See `NativeClient.write_batch`."""
 
         async def write() -> SN:
-            return await self._client.write_batch(topic, records, partition=partition, expected=expected)
+            return await self._client.write_batch(
+                topic, records, partition=partition, transaction_id=transaction_id, expected=expected, token=token
+            )
 
         return self._thread.call(write)
 
     @contextmanager
-    def writer(self, topic: str, *, partition: int = 0) -> Iterator[BlockingWriter]:
+    def writer(self, topic: str, *, partition: int = 0, token: bytes | None = None) -> Iterator[BlockingWriter]:
         """See `NativeClient.writer`."""
         writes = self._client.writes
 
         async def open_writer() -> Writer:
-            return writes.open_writer(topic, partition)
+            return writes.open_writer(topic, partition, token)
 
         async def close_writer() -> None:
             writes.close_writer(writer)
@@ -255,6 +268,22 @@ class BlockingClient:
             self._thread.call(writer.flush)
         finally:
             self._thread.call(close_writer)
+
+    def fence(
+        self,
+        topic: str,
+        partition: int,
+        new_token: bytes,
+        *,
+        expected: SN | Dlsn | None = None,
+        token: bytes | None = None,
+    ) -> None:
+        """See `NativeClient.fence`."""
+
+        async def fence() -> None:
+            await self._client.fence(topic, partition, new_token, expected=expected, token=token)
+
+        self._thread.call(fence)
 
     def end(self, topic: str, partition: int = 0) -> End:
         """See `NativeClient.end`."""

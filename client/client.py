@@ -25,18 +25,19 @@ from gnomon.client.attachments import Attachments
 from gnomon.client.broker_connection import BrokerConnection
 from gnomon.client.consumer import Consumer, Listener, OnMissed
 from gnomon.client.consumer_options import QUEUE_RECORDS, ConsumerOptions, Position, Type, check_name
-from gnomon.client.errors import InvalidCall, NativeError
+from gnomon.client.errors import BrokerUnreachable, InvalidCall, NativeError, OutcomeUnknown, Retriable
 from gnomon.client.leaders import TRY_SECONDS
 from gnomon.client.part import Part
 from gnomon.client.read_plans import ReadPlans
 from gnomon.client.subscriptions import Subscriptions
-from gnomon.client.writes.arguments import checked_partition
-from gnomon.client.writes.client_write import WriteRecord
+from gnomon.client.writes.arguments import checked_partition, checked_terms
+from gnomon.client.writes.client_write import Previous, WriteRecord
 from gnomon.client.writes.end import End
 from gnomon.client.writes.writer import Writer
 from gnomon.client.writes.writes import Writes
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.sn import SN
+from gnomon.log.term_headers import TOKEN_BYTES_MAX
 from gnomon.runtime.background import background
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import World
@@ -73,25 +74,33 @@ class NativeClient:
         partition: int = 0,
         key: bytes | None = None,
         headers: Sequence[Header] = (),
+        transaction_id: int | None = None,
         expected: SN | Dlsn | None = None,
+        token: bytes | None = None,
     ) -> SN:
         """Appends one record, and returns its SN once it is durable.
 
         Writes of one client are independent: they reach a partition in the order of the calls, unless one is refused.
 
         Args:
+            transaction_id: a number of the caller's, from 0 on, that never falls along the log. The record has it in
+                the header `gnomon.transaction.id`. The topic needs `gnomon.conditional.write=true`.
             expected: the record is written only if the log ends with this one: with all fields of the SN that are set,
                 or with the record at this DLSN. `EMPTY` expects a log that was never written to.
+            token: the record is written only if this is the fencing token of the partition.
 
         Raises:
             CasWriteException: the log ends with another record, `current`; nothing was written.
+            TransactionOutOfOrder: a higher transaction id was given before; nothing was written.
+            TokenMismatch: the partition has another token, `current`; nothing was written.
             InvalidRecords: the broker does not take the record as it is.
             NoSuchTopic, NotAuthorized, InvalidCall: the broker or the client refused the call.
             OutcomeUnknown: no answer came within 30 s: the record may have been written, now or later.
             BrokerUnreachable: no broker has answered for 5 s, and nothing was sent.
             Unavailable: no leader took the record within 30 s; nothing was sent.
         """
-        return await self.write_batch(topic, [WriteRecord(value, key, headers)], partition=partition, expected=expected)
+        records = [WriteRecord(value, key, headers)]
+        return await self.writes.write(topic, partition, records, transaction_id, expected, token)
 
     async def write_batch(
         self,
@@ -99,33 +108,73 @@ class NativeClient:
         records: Iterable[bytes | WriteRecord | None],
         *,
         partition: int = 0,
+        transaction_id: int | None = None,
         expected: SN | Dlsn | None = None,
+        token: bytes | None = None,
     ) -> SN:
         """`write` for several records, all of which are written or none; returns the SN of the last one.
 
         Args:
             records: values, or records with keys and headers; 1 to 20,000.
         """
-        return await self.writes.write(topic, partition, records, expected)
+        return await self.writes.write(topic, partition, records, transaction_id, expected, token)
 
     @asynccontextmanager
-    async def writer(self, topic: str, *, partition: int = 0) -> AsyncIterator[Writer]:
+    async def writer(self, topic: str, *, partition: int = 0, token: bytes | None = None) -> AsyncIterator[Writer]:
         """A writer of a chain of records, which are sent ahead of their answers.
 
         The block ends once all writes have an outcome; an exception ends it at once.
 
+        Args:
+            token: records are written only if this is the fencing token of the partition.
+
         Raises:
-            InvalidCall: a partition is a number from 0 on.
+            InvalidCall: the partition or the token is not valid.
         """
-        writer = self.writes.open_writer(topic, partition)
+        writer = self.writes.open_writer(topic, partition, token)
         try:
             yield writer
             await writer.flush()
         finally:
             self.writes.close_writer(writer)
 
+    async def fence(
+        self,
+        topic: str,
+        partition: int,
+        new_token: bytes,
+        *,
+        expected: SN | Dlsn | None = None,
+        token: bytes | None = None,
+    ) -> None:
+        """Gives a partition a fencing token: from then on no write with another token is acknowledged, by any broker.
+
+        Writes without a token are taken as before. A fence with the token that the partition has changes nothing, so it
+        can be repeated.
+
+        Args:
+            new_token: 1 to 36 bytes, or empty for no token.
+            expected: how the log has to end, as for `write`.
+            token: the token that the partition has to have.
+
+        Raises:
+            CasWriteException, TokenMismatch: the log ends otherwise, or has another token; nothing was changed.
+            NoSuchTopic, NotAuthorized, InvalidCall: the broker or the client refused the call.
+            OutcomeUnknown: no answer came within 30 s: the partition may have the token, now or later.
+        """
+        if not isinstance(new_token, bytes) or len(new_token) > TOKEN_BYTES_MAX:
+            raise InvalidCall(f"a new fencing token is at most {TOKEN_BYTES_MAX} bytes, not {new_token!r:.100}")
+        terms = checked_terms(expected, None, token)
+        if isinstance(terms.expected, Previous):
+            raise InvalidCall("PREVIOUS is for the writes of one `writer`: expect an SN or a Dlsn")
+        stored = None if terms.expected is None else terms.expected.encode()
+        try:
+            await self._leaders.ask(topic, checked_partition(partition), "fence", new_token, stored, token)
+        except (Retriable, BrokerUnreachable) as error:
+            raise OutcomeUnknown(f"whether the partition is fenced is unknown: {error}") from error
+
     async def end(self, topic: str, partition: int = 0) -> End:
-        """The last record of a partition: one that was the last at some instant during the call.
+        """The last record of a partition and its fencing token: as they were at some instant during the call.
 
         Raises:
             NoSuchTopic, NotAuthorized, InvalidCall: the broker refused the call.

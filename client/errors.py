@@ -103,6 +103,30 @@ class CasWriteException(NativeError):
         self.text = text
 
 
+class TransactionOutOfOrder(NativeError):
+    """The transaction id is lower than the last one of the partition: nothing was written."""
+
+    code = 513
+
+    def __init__(self, stored: list[Any], text: str) -> None:
+        """See `CasWriteException`."""
+        super().__init__(text)
+        self.current = SN.decode(stored)
+        """The last record of the partition, with the last transaction id."""
+        self.stored = stored
+        self.text = text
+
+
+class TokenMismatch(NativeError):
+    """The partition has another fencing token: nothing was written, since another writer has fenced it."""
+
+    def __init__(self, current: bytes, text: str) -> None:
+        super().__init__(text)
+        self.current = current
+        """The fencing token of the partition, empty for none."""
+        self.text = text
+
+
 class InvalidRecords(NativeError):
     """The broker does not take the records as they are: nothing was written; the text says why."""
 
@@ -130,6 +154,8 @@ ERRORS: Final = ErrorTable(
         NotAuthorized: (),
         InvalidCall: (),
         CasWriteException: ("stored", "text"),
+        TransactionOutOfOrder: ("stored", "text"),
+        TokenMismatch: ("current", "text"),
         InvalidRecords: (),
         BatchEarly: (),
     }

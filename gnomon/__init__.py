@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from gnomon.client.errors import RecordsMissed as RecordsMissed
     from gnomon.client.errors import InvalidRecords as InvalidRecords
     from gnomon.client.errors import SubscriptionTaken as SubscriptionTaken
+    from gnomon.client.errors import TokenMismatch as TokenMismatch
+    from gnomon.client.errors import TransactionOutOfOrder as TransactionOutOfOrder
     from gnomon.client.errors import Unavailable as Unavailable
     from gnomon.client.errors import WriterClosed as WriterClosed
     from gnomon.client.message import Message as Message
@@ -97,6 +99,8 @@ _MODULES = {
     "InvalidRecords": "client.errors",
     "SN": "log.sn",
     "SubscriptionTaken": "client.errors",
+    "TokenMismatch": "client.errors",
+    "TransactionOutOfOrder": "client.errors",
     "Unavailable": "client.errors",
     "Subscriptions": "client.subscriptions",
     "WriteRecord": "client.writes.client_write",

@@ -10,7 +10,7 @@ from operator import attrgetter
 from gnomon.bookie.errors import DigestMismatch
 from gnomon.bookie.ledgers.catalog import EntryId, EntryView, read_from_memory
 from gnomon.log.dlsn import Dlsn
-from gnomon.log.entry import Offset, UnknownEntry
+from gnomon.log.entry import NO_TRANSACTION, Offset, UnknownEntry
 from gnomon.log.segment import Segment
 from gnomon.log.segment_record import LAST_RECORD
 from gnomon.log.sn import EMPTY, SN
@@ -25,30 +25,29 @@ async def sn_of(segments: Sequence[Segment], offset: int) -> SN:
         LedgerError: its bookies do not answer.
     """
     number = bisect_right(segments, offset, key=_BASE_OFFSET) - 1
+    if number < 0:
+        return SN(None, NO_TRANSACTION, offset)
+    segment = segments[number]
 
-    def find() -> Dlsn | None:
-        with segments[number].view() as view:
-            return _place(segments[number], view, offset)
+    def find() -> SN | None:
+        last = segment.ledger.last_add_confirmed
+        if last < segment.ledger.start_entry:
+            return None
+        with segment.view() as view:
+            found = _sn_in(segment, view, last, offset)
+            return found or _sn_in(segment, view, segment.entry_of(view, Offset(offset)), offset)
 
-    return SN(await read_from_memory(find) if number >= 0 else None, -1, offset)
-
-
-def _place(segment: Segment, view: EntryView, offset: int) -> Dlsn | None:
-    last = segment.ledger.last_add_confirmed
-    if last < segment.ledger.start_entry:
-        return None
-    return _place_in(segment, view, last, offset) or _place_in(
-        segment, view, segment.entry_of(view, Offset(offset)), offset
-    )
+    return await read_from_memory(find) or SN(None, NO_TRANSACTION, offset)
 
 
-def _place_in(segment: Segment, view: EntryView, entry: EntryId, offset: int) -> Dlsn | None:
-    """The place of the record in this entry; None if it is not in it, or the entry cannot be read."""
+def _sn_in(segment: Segment, view: EntryView, entry: EntryId, offset: int) -> SN | None:
+    """The SN of the record if it is in this entry; None if it is not, or the entry cannot be read."""
     if entry <= segment.ledger.last_add_confirmed:
         with suppress(DigestMismatch, UnknownEntry):
             header = segment.header(view, entry)
             if header.base_offset <= offset < header.next_offset:
-                return Dlsn(segment.base_offset, entry, offset - header.base_offset)
+                dlsn = Dlsn(segment.base_offset, entry, offset - header.base_offset)
+                return SN(dlsn, header.transaction_id, offset)
     return None
 
 

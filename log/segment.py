@@ -28,8 +28,7 @@ from gnomon.bookie.ledgers.catalog import (
 )
 from gnomon.bookie.record import LedgerRecord
 from gnomon.log.entry import (
-    BATCH_FORM,
-    HEADER_BYTES,
+    BATCH_AT,
     NO_TIMESTAMP,
     EntryHeader,
     EntryKind,
@@ -37,7 +36,7 @@ from gnomon.log.entry import (
     Offset,
     UnknownEntry,
     check_form,
-    unpack_header,
+    unpack_entry,
     unpack_reach,
 )
 from gnomon.log.segment_record import MAX_TIMESTAMP, NEXT_OFFSET, size_and_youngest
@@ -204,7 +203,7 @@ class Segment:
         """
         payload = view.payload(entry)
         try:
-            return unpack_header(payload), payload[HEADER_BYTES:]
+            return unpack_entry(payload)
         except UnknownEntry as error:
             raise error.at(entry, self.ledger.name) from None
 
@@ -228,12 +227,13 @@ class Segment:
         entry = self.entry_of(view, offset)
         last = self.ledger.last_add_confirmed
         position = offset
-        payload_of, batch_form = view.payload, BATCH_FORM
+        payload_of, batch_at = view.payload, BATCH_AT.get
         while entry <= last:
             try:
                 payload = payload_of(entry)
                 form, next_offset = unpack_reach(payload)
-                if form != batch_form:
+                begin = batch_at(form)
+                if begin is None:
                     self._check_form(form, entry)
             except (LedgerError, NotInMemory):
                 if not chunks:
@@ -241,8 +241,8 @@ class Segment:
                 break
             if next_offset > end_offset:
                 break
-            if form == batch_form:
-                batch = payload[HEADER_BYTES:]
+            if begin is not None:
+                batch = payload[begin:]
                 more = size + len(batch)
                 if more > bytes_max and (chunks or not at_least_one):
                     break

@@ -45,6 +45,7 @@ class NativeMethod(Enum):
     READ_HOLDS = "read_holds"
     PRODUCER_ID = "producer_id"
     WRITE = "write"
+    FENCE = "fence"
     END = "end"
 
 
@@ -83,6 +84,7 @@ NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
     NativeMethod.READ_HOLDS: (_DESCRIBE_TOPIC,),
     NativeMethod.PRODUCER_ID: (_WRITE_TOPIC,),
     NativeMethod.WRITE: (_WRITE_TOPIC,),
+    NativeMethod.FENCE: (_WRITE_TOPIC,),
     NativeMethod.END: (_DESCRIBE_TOPIC,),
 }
 """A call that is refused as a whole fails with `NotAuthorized`."""

@@ -22,6 +22,7 @@ LONG_MAX = (1 << 63) - 1
 MIN_COPIES = "min.insync.replicas"
 HOLD = "gnomon.retention.hold"
 HOLD_SUBSCRIPTIONS, HOLD_NONE = "subscriptions", "none"
+CONDITIONAL = "gnomon.conditional.write"
 BACKLOG_BYTES = "gnomon.backlog.quota.bytes"
 BACKLOG_MS = "gnomon.backlog.quota.ms"
 BACKLOG_POLICY = "gnomon.backlog.quota.policy"
@@ -118,6 +119,13 @@ _KEYS = (
         "The effect of exceeding either quota: `refuse-produce` answers producers with POLICY_VIOLATION, `drop-oldest` "
         "deletes the oldest records, for all readers.",
         one_of(REFUSE_PRODUCE, DROP_OLDEST),
+    ),
+    ConfigKey(
+        CONDITIONAL,
+        ConfigType.BOOLEAN,
+        "false",
+        "Whether the record headers `gnomon.expected.offset`, `gnomon.transaction.id` and `gnomon.fencing.token` are "
+        "conditions of a write. Once switched on, it stays on.",
     ),
     ConfigKey(
         HOLD,
@@ -264,6 +272,19 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     return kept
 
 
+def check_kept(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Checks that a change of a topic's configs keeps those that only its deletion ends.
+
+    Raises:
+        InvalidConfig: it does not.
+    """
+    if before.get(CONDITIONAL) == "true" and after.get(CONDITIONAL) != "true":
+        raise InvalidConfig(
+            f"{CONDITIONAL} cannot be switched off, nor left out of AlterConfigs, which replaces all configs: writers "
+            "rely on it; create another topic"
+        )
+
+
 def log_settings(lookup: Mapping[str, str], producer_expiry_ms: int, copies: int | None) -> PartitionSettings:
     """The settings of a partition's log, from a topic's resolved configs (every key present).
 
@@ -286,4 +307,5 @@ def log_settings(lookup: Mapping[str, str], producer_expiry_ms: int, copies: int
         backlog_ms_max=int(lookup[BACKLOG_MS]),
         backlog_drops=lookup[BACKLOG_POLICY] == DROP_OLDEST,
         enough_copies=copies is None or int(lookup[MIN_COPIES]) <= copies,
+        conditional=lookup[CONDITIONAL] == "true",
     )

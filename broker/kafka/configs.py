@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from gnomon.broker.configs.broker_configs import BROKER_CONFIGS, BrokerConfigs, ConfigValue, check_broker_config
 from gnomon.broker.configs.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig
 from gnomon.broker.configs.stored_configs import StoredConfigs
-from gnomon.broker.configs.topic_configs import TOPIC_CONFIGS, check_topic_configs
+from gnomon.broker.configs.topic_configs import TOPIC_CONFIGS, check_kept, check_topic_configs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.topics.cast import SHADOW_SOURCE, described_source
@@ -244,7 +244,9 @@ class ConfigHandlers:
                 return topic
             before = {} if replace else topic.configs
             configs = _changed(before, changes, TOPIC_CONFIGS, "topic")
-            return topic.with_configs(check_topic_configs(configs))
+            kept = check_topic_configs(configs)
+            check_kept(topic.configs, kept)
+            return topic.with_configs(kept)
 
         if validate_only:
             changed(shown)

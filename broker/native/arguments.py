@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from struct import iter_unpack
 from typing import Any, Final
 
+from gnomon.broker.partition.terms import Terms
 from gnomon.broker.subscriptions.subscription import SubscriptionType
 from gnomon.client.errors import InvalidCall
 from gnomon.client.protocol import (
@@ -18,6 +19,7 @@ from gnomon.client.protocol import (
 from gnomon.log.entry import Offset
 from gnomon.log.plans.read_hold import NAME_CHARACTERS_MAX, SECONDS_MAX, is_hold_name
 from gnomon.log.sn import SN
+from gnomon.log.term_headers import TOKEN_BYTES_MAX
 
 CLIENT_CHARACTERS_MAX: Final = 100
 
@@ -68,25 +70,48 @@ def plan_args(args: list[Any]) -> tuple[str, dict[int, tuple[Offset, Offset]], s
     return name, ranges, hold, seconds
 
 
-def write_args(args: list[Any]) -> tuple[str, str, int, SN | None]:
-    """Name and id of a topic, partition, and what is expected of the log; None if nothing is.
+def write_args(args: list[Any]) -> tuple[str, str, int, Terms, bool]:
+    """Name and id of a topic, partition, terms, and whether the records have a transaction id.
 
     Raises:
         InvalidCall: the arguments have another form.
     """
-    if len(args) != 4:
-        raise InvalidCall("arguments are the name and the id of a topic, a partition and an expectation")
-    *place, stored = args
-    name, topic_id, index = checked(place, str, str, int)
+    if len(args) != 6:
+        raise InvalidCall("arguments are a topic's name and id, a partition, an expectation, a token and a flag")
+    name, topic_id, index, has_transaction = checked([*args[:3], args[5]], str, str, int, bool)
+    return name, topic_id, index, Terms(_expected(args[3]), _token(args[4])), has_transaction
+
+
+def fence_args(args: list[Any]) -> tuple[str, int, Terms]:
+    """Topic, partition, and the terms with the new token.
+
+    Raises:
+        InvalidCall: the arguments have another form.
+    """
+    if len(args) != 5:
+        raise InvalidCall("arguments are topic, partition, new token, an expectation and the present token")
+    name, index, new_token = checked(args[:3], str, int, bytes)
+    if len(new_token) > TOKEN_BYTES_MAX:
+        raise InvalidCall(f"a token has at most {TOKEN_BYTES_MAX} bytes, not {len(new_token)}")
+    return name, index, Terms(_expected(args[3]), _token(args[4]), new_token)
+
+
+def _expected(stored: Any) -> SN | None:
     if stored is None:
-        return name, topic_id, index, None
+        return None
     try:
         expected = SN.decode(stored)
     except ValueError as error:
         raise InvalidCall(str(error)) from None
     if expected == SN():
         raise InvalidCall("an SN without fields expects nothing")
-    return name, topic_id, index, expected
+    return expected
+
+
+def _token(token: Any) -> bytes | None:
+    if token is not None and (type(token) is not bytes or not 0 < len(token) <= TOKEN_BYTES_MAX):
+        raise InvalidCall(f"a token is 1 to {TOKEN_BYTES_MAX} bytes")
+    return token
 
 
 def checked(args: Any, *kinds: type) -> list[Any]:

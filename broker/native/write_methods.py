@@ -17,16 +17,18 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.broker.authorization.native_access import NativeAccess
 from gnomon.broker.authorization.native_table import NativeMethod
 from gnomon.broker.authorization.operation import Operation, topic
+from gnomon.broker.configs.topic_configs import CONDITIONAL
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.routes import Routes
-from gnomon.broker.native.arguments import checked, write_args
+from gnomon.broker.native.arguments import checked, fence_args, write_args
 from gnomon.broker.native.hosts import not_open
 from gnomon.broker.native.translated import in_translated_task
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.batch_client import BatchClient
+from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.refused_batches import RefusedBatches
-from gnomon.broker.partition.terms import Terms
+from gnomon.broker.partition.terms import Terms, TokenRefused, TransactionRefused
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.topics.topic_records import TopicRecords
@@ -40,10 +42,11 @@ from gnomon.client.errors import (
     NoSuchTopic,
     NotLeader,
     NotTaken,
+    TokenMismatch,
+    TransactionOutOfOrder,
     Unavailable,
 )
 from gnomon.log.last_record import last_sn, sn_of
-from gnomon.log.sn import SN
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.rpc.call import Call, Method
 from gnomon.runtime.tasks import Tasks
@@ -93,6 +96,7 @@ class WriteMethods:
         return {
             "producer_id": in_translated_task(self._tasks, self._producer_id),
             "write": self._write,
+            "fence": self._fence,
             "end": in_translated_task(self._tasks, self._end),
         }
 
@@ -104,12 +108,12 @@ class WriteMethods:
 
     def _write(self, call: Call) -> None:
         """Appends the batch in the attachment; answered with the SN of its last record."""
-        name, topic_id, index, expected = write_args(call.args)
+        name, topic_id, index, terms, has_transaction = write_args(call.args)
         records = call.attachment if isinstance(call.attachment, memoryview) else memoryview(call.attachment)
         self._access.question(NativeMethod.WRITE, call.peer).check(Operation.WRITE, topic(name))
         count = _records_count(records)
         try:
-            self._check_life(name, topic_id)
+            self._check_topic(name, topic_id, has_transaction=has_transaction)
             partition = self._partition(name, index)
         except NativeError:
             self._refused.of(name, index).refused_batch(records, self._clock.wall_ms())
@@ -119,18 +123,30 @@ class WriteMethods:
         metrics.produce_batches += 1
         if metrics.traffic is not None:
             metrics.traffic.received(name, records)
-        terms = Terms(expected)
         partition.append(records, _WriteCall(call, partition, terms, count, self._tasks), None, terms, by_all=True)
 
-    def _check_life(self, name: str, topic_id: str) -> None:
-        """Checks that the topic of this name is the one that the writer looked up.
+    def _fence(self, call: Call) -> None:
+        """Gives the partition a fencing token; answered once that is durable."""
+        name, index, terms = fence_args(call.args)
+        self._access.question(NativeMethod.FENCE, call.peer).check(Operation.WRITE, topic(name))
+        partition = self._partition(name, index)
+        fence = _WriteCall(call, partition, terms, 0, self._tasks)
+        partition.append(memoryview(b""), fence, None, terms, by_all=True)
+
+    def _check_topic(self, name: str, topic_id: str, *, has_transaction: bool) -> None:
+        """Checks that the topic of this name is the one that the writer looked up, and takes transaction ids if needed.
 
         Raises:
             NoSuchTopic: it was deleted, and created again.
+            InvalidCall: its records have no transaction ids.
         """
         found = self._topics.image.get(name)
-        if found is not None and found.id.hex != topic_id:
+        if found is None:
+            return
+        if found.id.hex != topic_id:
             raise NoSuchTopic(f"topic '{name}' is not the one with the id {topic_id:.40}: look it up again")
+        if has_transaction and found.configs.get(CONDITIONAL) != "true":
+            raise InvalidCall(f"topic '{name}' takes no transaction ids: set {CONDITIONAL}=true on it")
 
     def _partition(self, name: str, index: int) -> Partition:
         """The partition to write to.
@@ -146,7 +162,7 @@ class WriteMethods:
             raise InvalidCall(str(error)) from error
 
     async def _end(self, call: Call) -> object:
-        """The SN of the last durable record."""
+        """The SN of the last durable record, and the fencing token."""
         name, index = checked(call.args, str, int)
         self._access.question(NativeMethod.END, call.peer).check(Operation.DESCRIBE, topic(name))
         await self._records.find(name)
@@ -159,6 +175,9 @@ class WriteMethods:
         log = partition.log
         if log is None:
             raise NotLeader(f"another broker leads partition {index} of topic '{name}'")
+        return [await self._durable_sn(partition, log), log.token]
+
+    async def _durable_sn(self, partition: Partition, log: PartitionLog) -> object:
         if log.high_watermark == log.next_offset:
             return log.sn.encode()
         return (await last_sn(partition.segments, log.high_watermark)).encode()
@@ -234,11 +253,13 @@ class _WriteCall:
         if outcome.error != ErrorCode.NONE:
             self._call.fail(self._failure(outcome))
             return
-        last, place = outcome.base_offset + self._records_count - 1, self._terms.place
-        if place is None:  # a repeat
-            self._tasks.start_soon(self._answer_repeat, last)
+        sn = self._terms.sn
+        if self._terms.new_token is not None:
+            self._call.reply()
+        elif sn is None:  # a repeat
+            self._tasks.start_soon(self._answer_repeat, outcome.base_offset + self._records_count - 1)
         else:
-            self._call.reply(SN(place, -1, last).encode())
+            self._call.reply(sn.encode())
 
     async def _answer_repeat(self, last: int) -> None:
         try:
@@ -248,8 +269,13 @@ class _WriteCall:
 
     def _failure(self, outcome: Produced) -> NativeError:
         code, text = outcome.error, outcome.text or outcome.error.name
-        if self._terms.refused is not None:
-            return CasWriteException(self._terms.refused.current.encode(), text)
+        refused = self._terms.refused
+        if isinstance(refused, TokenRefused):
+            return TokenMismatch(refused.token, text)
+        if isinstance(refused, TransactionRefused):
+            return TransactionOutOfOrder(refused.current.encode(), text)
+        if refused is not None:
+            return CasWriteException(refused.current.encode(), text)
         if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return NotLeader(text)
         if code in _RETRIABLE:

@@ -62,8 +62,10 @@ class Appends:
         """`note_refused` is called with each waiting batch that is refused."""
         self._waiting: deque[tuple[bytes, AppendCallback, Any, Terms | None]] = deque()
         self._in_flight: deque[InFlight] = deque()
-        self._after: deque[InFlight] = deque()
-        """Repeats and refusals that wait for an entry in flight: they are answered after it, or fail with it."""
+        self._repeats: deque[InFlight] = deque()
+        self._later: deque[tuple[int, AppendCallback, Any, Callable[[], None]]] = deque()
+        """Appends that write nothing, with the number of the last entry that was written before them."""
+        self._entries_written = self._entries_stored = 0
         self._suspended: dict[object, tuple[AppendCallback, Any]] = {}
         self._note_refused = note_refused
 
@@ -126,6 +128,7 @@ class Appends:
     def written(self, entry: InFlight) -> None:
         """The entry is being written, after all others in flight."""
         self._in_flight.append(entry)
+        self._entries_written += 1
 
     def repeated(self, log: PartitionLog, first: Duplicate, callback: AppendCallback, slot: Any) -> None:
         """A batch that is in the log already: answered like its first copy, and not before it."""
@@ -133,56 +136,46 @@ class Appends:
         if first.next_offset <= log.high_watermark:
             callback.appended(slot, Produced(ErrorCode.NONE, first.base_offset, append_time_ms, log.start_offset))
         else:
-            self._after.append((first.base_offset, first.next_offset, append_time_ms, callback, slot))
+            self._repeats.append((first.base_offset, first.next_offset, append_time_ms, callback, slot))
 
-    def refused(self, log: PartitionLog, callback: AppendCallback, slot: Any, refuse: Callable[[], None]) -> None:
-        """A batch whose terms do not hold: `refuse` is called once all that was given out is durable.
+    def after_all(self, callback: AppendCallback, slot: Any, answer: Callable[[], None]) -> None:
+        """An append that writes nothing, as its terms do not hold or its token is the present one.
 
-        If that fails, the batch is answered like it: the refusal may have named a record that nobody will ever read.
+        Args:
+            answer: called once everything in flight is durable. If that fails, `callback` is answered like it: the
+                answer may have named a record, or a token, that nobody will ever read.
         """
-        if log.next_offset <= log.high_watermark:
-            refuse()
+        if self._in_flight:
+            self._later.append((self._entries_written, callback, slot, answer))
         else:
-            self._after.append((NO_OFFSET, log.next_offset, -1, _Refused(callback, refuse), slot))
+            answer()
 
     def stored(self, log: PartitionLog) -> bool:
         """The oldest entry in flight is durable; returns False if there is none, because all of them failed."""
         if not self._in_flight:
             return False
         base_offset, next_offset, append_time_ms, callback, slot = self._in_flight.popleft()
+        self._entries_stored += 1
         log.durable(next_offset)
         if callback is not None:
             callback.appended(slot, Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset))
-        while self._after and self._after[0][1] <= next_offset:
-            base_offset, _, append_time_ms, callback, slot = self._after.popleft()
+        while self._repeats and self._repeats[0][1] <= next_offset:
+            base_offset, _, append_time_ms, callback, slot = self._repeats.popleft()
             assert callback is not None, "a snapshot is never a repeat"
             callback.appended(slot, Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset))
+        while self._later and self._later[0][0] <= self._entries_stored:
+            self._later.popleft()[3]()
         return True
 
     def fail_in_flight(self, code: ErrorCode, text: str) -> None:
         """Every entry in flight is lost, or its outcome is unknown; what waits for them is answered alike."""
-        lost = [*self._in_flight, *self._after]
+        lost = [*self._in_flight, *self._repeats]
+        later, self._later = self._later, deque()
+        self._entries_stored += len(self._in_flight)
         self._in_flight.clear()
-        self._after.clear()
+        self._repeats.clear()
         for _, _, _, callback, slot in lost:
             if callback is not None:
                 callback.appended(slot, Produced.refusal(code, text))
-
-
-class _Refused:
-    """The callback of a batch whose refusal waits for an entry in flight."""
-
-    def __init__(self, callback: AppendCallback, refuse: Callable[[], None]) -> None:
-        self._callback = callback
-        self._refuse = refuse
-
-    def client_of(self, slot: Any) -> BatchClient:
-        """See `AppendCallback.client_of`."""
-        return self._callback.client_of(slot)
-
-    def appended(self, slot: Any, outcome: Produced) -> None:
-        """The entry is durable, or failed."""
-        if outcome.error == ErrorCode.NONE:
-            self._refuse()
-        else:
-            self._callback.appended(slot, outcome)
+        for _, callback, slot, _ in later:
+            callback.appended(slot, Produced.refusal(code, text))

@@ -7,8 +7,10 @@
    from the ledger before the next append, so a failed append leaves no trace in the log.
 5. A repeated batch is answered with the offset of its first copy, and only after that copy is below the high watermark.
 6. Leader epochs never decrease along the log.
-7. The terms of an append (`terms`) are judged by the SN of the last record that was given out, durable or not. A
-   producer snapshot is no record. The SN stays known when the record is deleted.
+7. The terms of an append (`terms`) are judged by the last record and the fencing token that were given out, durable or
+   not. A snapshot is no record. The SN stays known when the record is deleted.
+8. Transaction ids never fall along the log. Each entry header has the last one (`log.entry`), so nothing is replayed to
+   know it. A fencing token is part of the snapshots, and replayed with them.
 """
 
 from __future__ import annotations
@@ -16,20 +18,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gnomon.broker.partition.marks import NO_MARKS, marks_at_once
 from gnomon.broker.partition.producers import Duplicate, Producers
 from gnomon.broker.partition.recoding import recoded_at_once
-from gnomon.broker.partition.terms import Terms
+from gnomon.broker.partition.terms import LogEnd, Terms
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import (
     HEADER_BYTES,
     NO_ABORT,
     NO_OFFSET,
     NO_TIMESTAMP,
+    NO_TRANSACTION,
+    TRANSACTION_HEADER_BYTES,
     EntryHeader,
     EntryKind,
     LeaderEpoch,
     Offset,
     pack_header,
+    pack_transaction_header,
 )
 from gnomon.log.sn import EMPTY, SN
 from gnomon.wire.kafka.batch import (
@@ -79,6 +85,8 @@ class PartitionSettings:
     """Whether the oldest records are dropped when a backlog is too large; otherwise new records are refused."""
     enough_copies: bool = True
     """Whether an acknowledged record has as many copies as the topic requires for acks=all."""
+    conditional: bool = False
+    """Whether the headers of records may have terms."""
 
 
 Append = tuple[Sequence[bytes | memoryview], Offset, int]
@@ -105,14 +113,18 @@ class PartitionLog:
         self._last_segment = self._last_base = NO_OFFSET
         self._last_entry = -1
         """The place of the last record that was appended since the opening; -1 if none was."""
+        self._transaction_id = NO_TRANSACTION
+        """The last transaction id that was given out."""
+        self._token = b""
         self.begin_segment()
 
     def begin_segment(self) -> None:
-        """The next entry is the first of a new ledger: it must be a snapshot if any producer is known."""
+        """The next entry is the first of a new ledger: it must be a snapshot if any producer or a token is known."""
         self._segment = self.next_offset
         self.segment_max_timestamp = NO_TIMESTAMP
         self.segment_bytes = 0
-        """The bytes of the segment's record batches, as Kafka counts them for `segment.bytes` and `retention.bytes`."""
+        """The bytes of the segment's record batches, as Kafka counts them for `segment.bytes` and `retention.bytes`,
+        and those of transaction ids in headers, so that an opening finds the same number."""
         self._snapshots_bytes = 0
         self._untimed_append_ms = NO_TIMESTAMP
         self.segment_first_append_ms: int | None = None
@@ -143,6 +155,7 @@ class PartitionLog:
         self.segment_first_append_ms = first_append_ms
         self._untimed_append_ms = now_ms
         self._replay_from = header.replay_from
+        self._transaction_id = header.transaction_id
         self._bare = False
 
     def replay(self, header: EntryHeader, body: memoryview, now_ms: int) -> None:
@@ -151,7 +164,8 @@ class PartitionLog:
         The producer counts as used now: the timestamps of its records are the application's.
         """
         if header.kind == EntryKind.PRODUCERS:
-            self._snapshots_bytes = self.producers.restore_snapshot(body) + len(body)
+            earlier_bytes, self._token = self.producers.restore_snapshot(body)
+            self._snapshots_bytes = earlier_bytes + len(body) + _header_extra(header.transaction_id)
             self._entries_since_snapshot = self._bytes_since_snapshot = 0
             return
         self._entries_since_snapshot += 1
@@ -163,11 +177,11 @@ class PartitionLog:
     def snapshot_due(self) -> bool:
         """Whether the next entry should be a producer snapshot, so that a replay stays short."""
         if self._bare:
-            return len(self.producers) > 0
+            return self._has_state
         entries, size_bytes = self._entries_since_snapshot, self._bytes_since_snapshot
         if entries < SNAPSHOT_ENTRIES_MIN and size_bytes < SNAPSHOT_BYTES_MIN:
             return False
-        known = len(self.producers)
+        known = max(len(self.producers), len(self._token) and 1)
         if entries >= max(SNAPSHOT_ENTRIES_MIN, SNAPSHOT_ENTRIES_PER_PRODUCER * known):
             return True
         return known > 0 and size_bytes >= max(SNAPSHOT_BYTES_MIN, SNAPSHOT_BYTES_PER_PRODUCER * known)
@@ -177,8 +191,8 @@ class PartitionLog:
         self._replay_from = entry
         self._entries_since_snapshot = self._bytes_since_snapshot = 0
         self._bare = False
-        body = self.producers.encode_snapshot(self._snapshots_bytes)
-        self._snapshots_bytes += len(body)
+        body = self.producers.encode_snapshot(self._snapshots_bytes, self._token)
+        self._snapshots_bytes += len(body) + _header_extra(self._transaction_id)
         return (self._header(EntryKind.PRODUCERS, self.next_offset, self.next_offset), body)
 
     def append(self, view: memoryview, now_ms: int, entry: int, terms: Terms | None = None) -> Append | Duplicate:
@@ -201,8 +215,16 @@ class PartitionLog:
                 raise BatchRejected(verdict, _sequence_text(verdict, batch))
         if self.refusal is not None:
             raise BatchRejected(ErrorCode.POLICY_VIOLATION, self.refusal)
+        transaction_id = self._transaction_id
+        if settings.conditional and (terms is None or terms.marks is None):
+            marks = marks_at_once(view, batch)
+            if marks is not NO_MARKS or terms is not None:
+                terms = terms or Terms()
+                terms.marks = marks
         if terms is not None:
-            terms.judge(self.sn)
+            terms.judge(self.end)
+            if terms.marks is not None and terms.marks.last_transaction_id is not None:
+                transaction_id = terms.marks.last_transaction_id
         if settings.codec is not None and batch.compression != settings.codec:
             view = recoded_at_once(view, settings.codec, settings.batch_bytes_max)
             batch = parse_batch(view)
@@ -215,10 +237,11 @@ class PartitionLog:
             self._check_timestamp(batch, now_ms)
         base_offset = self.next_offset
         self.next_offset = Offset(base_offset + batch.records_count)
+        self._transaction_id = transaction_id
         self._last_segment, self._last_entry, self._last_base = self._segment, entry, base_offset
         if batch.producer_id >= 0:
             self._remember(batch, base_offset, now_ms, timestamp)
-        elif not len(self.producers):
+        elif not self._has_state:
             self._replay_from = entry + 1
         if timestamp > self.segment_max_timestamp:
             self.segment_max_timestamp = timestamp
@@ -226,7 +249,7 @@ class PartitionLog:
             self._untimed_append_ms = now_ms
         if self.segment_first_append_ms is None:
             self.segment_first_append_ms = now_ms
-        self.segment_bytes += len(view)
+        self.segment_bytes += len(view) + _header_extra(transaction_id)
         self._bare = False
         self._entries_since_snapshot += 1
         self._bytes_since_snapshot += len(view)
@@ -240,11 +263,41 @@ class PartitionLog:
         if self._last_entry < 0:
             return self._recorded
         last = self.next_offset - 1
-        return SN(Dlsn(self._last_segment, self._last_entry, last - self._last_base), -1, last)
+        return SN(Dlsn(self._last_segment, self._last_entry, last - self._last_base), self._transaction_id, last)
+
+    @property
+    def end(self) -> LogEnd:
+        """The end of what was given out, durable or not."""
+        return LogEnd(self.sn, self.next_offset, self._token)
+
+    @property
+    def token(self) -> bytes:
+        """The fencing token that was given out, durable or not; empty for none."""
+        return self._token
 
     def found(self, last: SN) -> None:
-        """The last record that was there at the opening."""
-        self._recorded = last
+        """The last record that was there at the opening; its transaction id is that of the log."""
+        if last.transaction_id is not None and last.transaction_id > self._transaction_id:
+            self._transaction_id = last.transaction_id
+        self._recorded = last._replace(transaction_id=self._transaction_id)
+
+    @property
+    def _has_state(self) -> bool:
+        """Whether there is state that an opening must replay."""
+        return len(self.producers) > 0 or bool(self._token)
+
+    def fence(self, terms: Terms, entry: int) -> Sequence[bytes | memoryview] | None:
+        """The payload of a snapshot with the new token of `terms`, written next as `entry`; None if it is the token.
+
+        Raises:
+            TermsRefused: its terms do not hold.
+        """
+        assert terms.new_token is not None, "an append without a new token is a batch"
+        if terms.new_token == self._token:
+            return None
+        terms.judge(self.end)
+        self._token = terms.new_token
+        return self.snapshot(entry)
 
     @property
     def segment_youngest_ms(self) -> int:
@@ -308,6 +361,11 @@ class PartitionLog:
 
     def _header(self, kind: EntryKind, base_offset: Offset, next_offset: Offset) -> bytes:
         epoch, timestamp, replay_from = self.epoch, self.segment_max_timestamp, self._replay_from
+        if self._transaction_id >= 0:
+            return pack_transaction_header(
+                *(kind, epoch, base_offset, next_offset, next_offset),
+                *(timestamp, replay_from, NO_ABORT, self._transaction_id),
+            )
         return pack_header(kind, epoch, base_offset, next_offset, next_offset, timestamp, replay_from, NO_ABORT)
 
     def _remember(self, batch: BatchHeader, base_offset: Offset, used_ms: int, timestamp: int) -> None:
@@ -375,3 +433,8 @@ def _sequence_text(error: ErrorCode, batch: BatchHeader) -> str:
         f"producer {batch.producer_id} epoch {batch.producer_epoch}: sequence {batch.base_sequence} does not follow "
         "the last one appended: a batch before it is missing"
     )
+
+
+def _header_extra(transaction_id: int) -> int:
+    """The bytes by which the header of an entry with this transaction id is longer than without one."""
+    return TRANSACTION_HEADER_BYTES - HEADER_BYTES if transaction_id >= 0 else 0

@@ -30,6 +30,8 @@ SEQUENCE_MODULUS = 1 << 31
 SNAPSHOT_FORMAT = 3
 UNTIMED_FORMAT = 2
 """Snapshots of this format, which can be read too, have no timestamps."""
+TOKEN_FORMAT = 4
+"""Snapshots of this format have the fencing token of the partition; a partition without a token has none of them."""
 
 
 class ProducedBatch(NamedTuple):
@@ -190,28 +192,35 @@ class Producers:
         self.awaited.expire(before_ms)
         return len(gone)
 
-    def encode_snapshot(self, earlier_bytes: int) -> bytes:
-        """Encodes all states; `earlier_bytes` is the size of the earlier snapshots in the same ledger."""
+    def encode_snapshot(self, earlier_bytes: int, token: bytes = b"") -> bytes:
+        """Encodes all states.
+
+        Args:
+            earlier_bytes: the size of the earlier snapshots in the same ledger.
+            token: the fencing token of the partition, empty for none.
+        """
         states = [
             (producer_id, state.epoch, state.last_used_ms, list(state.batches))
             for producer_id, state in self._states.items()
         ]
-        packed: bytes = msgpack.packb((SNAPSHOT_FORMAT, states, earlier_bytes))
+        fields = (TOKEN_FORMAT, states, earlier_bytes, token) if token else (SNAPSHOT_FORMAT, states, earlier_bytes)
+        packed: bytes = msgpack.packb(fields)
         return packed
 
-    def restore_snapshot(self, snapshot: bytes | memoryview) -> int:
-        """Replaces all states by those of a snapshot; returns its `earlier_bytes`.
+    def restore_snapshot(self, snapshot: bytes | memoryview) -> tuple[int, bytes]:
+        """Replaces all states by those of a snapshot; returns its `earlier_bytes` and `token`.
 
         Raises:
             UnknownEntry: the snapshot is of another format.
         """
         form, *fields = msgpack.unpackb(snapshot)
-        if form not in (SNAPSHOT_FORMAT, UNTIMED_FORMAT):
-            problem = f"holds a producer snapshot of format {form}, this gnomon reads format {SNAPSHOT_FORMAT}"
+        if form not in (SNAPSHOT_FORMAT, UNTIMED_FORMAT, TOKEN_FORMAT):
+            problem = f"holds a producer snapshot of format {form}, this gnomon reads formats up to {TOKEN_FORMAT}"
             raise UnknownEntry(problem)
+        token = fields.pop() if form == TOKEN_FORMAT else b""
         states, earlier_bytes = fields
         self._states.clear()
         for producer_id, epoch, last_used_ms, batches in states:
             state = self._states[producer_id] = ProducerState(epoch, last_used_ms)
             state.batches.extend(ProducedBatch(*batch) for batch in batches)
-        return int(earlier_bytes)
+        return int(earlier_bytes), token

@@ -18,7 +18,7 @@ RECODED_BYTES_MAX = 64 << 20
 
 
 class TakesLong(Exception):
-    """The batch has to be recompressed in a thread."""
+    """The batch has to be unpacked in a thread: it is recompressed, or searched for terms."""
 
 
 def recoded_at_once(batch: memoryview, codec: int, batch_bytes_max: int) -> memoryview:
@@ -38,7 +38,9 @@ def recoded_at_once(batch: memoryview, codec: int, batch_bytes_max: int) -> memo
 
 def too_large(error: TooLarge) -> BatchRejected:
     """The refusal of a batch whose records decompress to more than RECODED_BYTES_MAX."""
-    return BatchRejected(ErrorCode.MESSAGE_TOO_LARGE, f"compression.type of the topic: {error}")
+    return BatchRejected(
+        ErrorCode.MESSAGE_TOO_LARGE, f"compression.type or gnomon.conditional.write of the topic: {error}"
+    )
 
 
 def recoded(batch: memoryview, codec: int, batch_bytes_max: int, records_bytes_max: int) -> memoryview:

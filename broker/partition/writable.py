@@ -20,6 +20,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 import trio
@@ -39,6 +40,7 @@ from gnomon.broker.partition.batch_thread import BatchThread, ClientGone
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
+from gnomon.broker.partition.marks import Marks, marks_of
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.read_index import ReadIndex
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
@@ -62,7 +64,7 @@ from gnomon.runtime.signal import Signal
 from gnomon.runtime.state_table import after
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock, WorldError
-from gnomon.wire.kafka.batch import BatchRejected
+from gnomon.wire.kafka.batch import BatchRejected, parse_batch
 from gnomon.wire.kafka.compression import TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -181,6 +183,9 @@ class Writable(Readable):
             self._defer(records, callback, slot, terms)
             self._tasks.start_soon(self._roll_and_resume)
             return
+        if terms is not None and terms.new_token is not None:
+            self._fence(log, callback, slot, terms)
+            return
         if log.snapshot_due():
             self._append_snapshot(log)
         try:
@@ -189,11 +194,10 @@ class Writable(Readable):
             self._rejected(error, records, callback, slot)
             return
         except TermsRefused as error:
-            assert terms is not None, "a batch without terms is not refused by them"
             self._refused_by_terms(error, log, records, callback, slot, terms)
             return
         except TakesLong:
-            self._recode_later(records, log.settings, callback, slot, terms)
+            self._unpack_later(records, log.settings, callback, slot, terms)
             return
         except MemoryError:
             self._refuse(records, callback, slot, WITHOUT_MEMORY)
@@ -202,11 +206,25 @@ class Writable(Readable):
             self._appends.repeated(log, verdict, callback, slot)
             return
         if terms is not None:
-            terms.place = log.sn.dlsn
+            terms.sn = log.sn
         payload, base_offset, append_time_ms = verdict
         self._write((base_offset, log.next_offset, append_time_ms, callback, slot), payload)
 
-    def _recode_later(
+    def _fence(self, log: PartitionLog, callback: AppendCallback, slot: Any, terms: Terms) -> None:
+        """Writes the new token of the partition, unless it is the present one."""
+        no_batch = memoryview(b"")
+        try:
+            payload = log.fence(terms, self.segments[-1].ledger.next_entry)
+        except TermsRefused as error:
+            self._refused_by_terms(error, log, no_batch, callback, slot, terms)
+            return
+        if payload is not None:
+            self._write((NO_OFFSET, log.next_offset, -1, callback, slot), payload)
+        else:
+            done = Produced(ErrorCode.NONE, NO_OFFSET, -1, log.start_offset)
+            self._appends.after_all(callback, slot, lambda: callback.appended(slot, done))
+
+    def _unpack_later(
         self,
         records: memoryview,
         settings: PartitionSettings,
@@ -220,9 +238,9 @@ class Writable(Readable):
             self._refuse(records, callback, slot, WITHOUT_MEMORY)
         else:
             self._recoding = True
-            self._tasks.start_soon(self._recode_and_resume, memoryview(kept), settings, callback, slot, terms)
+            self._tasks.start_soon(self._unpack_and_resume, memoryview(kept), settings, callback, slot, terms)
 
-    async def _recode_and_resume(
+    async def _unpack_and_resume(
         self,
         records: memoryview,
         settings: PartitionSettings,
@@ -230,15 +248,10 @@ class Writable(Readable):
         slot: Any,
         terms: Terms | None,
     ) -> None:
-        """Appends a batch after it was recompressed, and then those that arrived meanwhile."""
-        codec, batch_bytes_max = settings.codec, settings.batch_bytes_max
-        assert codec is not None, "a batch is recompressed for a topic that keeps the producer's codec"
+        """Appends a batch after it was recompressed or searched for terms, and then those that arrived meanwhile."""
         try:
-            batch = await self._batch_thread.work(
-                callback.client_of(slot),
-                records,
-                RECODED_BYTES_MAX,
-                lambda batch, bytes_max: recoded(batch, codec, batch_bytes_max, bytes_max),
+            batch, marks = await self._batch_thread.work(
+                callback.client_of(slot), records, RECODED_BYTES_MAX, partial(_unpacked, settings)
             )
         except (BatchRejected, TooLarge) as error:
             self._recoding = False
@@ -251,6 +264,9 @@ class Writable(Readable):
             self._refuse(records, callback, slot, WITHOUT_MEMORY)
         else:
             self._recoding = False
+            if marks is not None:
+                terms = terms or Terms()
+                terms.marks = marks
             self._appends.wait_first(batch, callback, slot, terms)
         self._resume()
 
@@ -274,7 +290,7 @@ class Writable(Readable):
         records: memoryview,
         callback: AppendCallback,
         slot: Any,
-        terms: Terms,
+        terms: Terms | None,
     ) -> None:
         """Refuses a batch once the record that the refusal names is durable (`terms` invariant 3)."""
         self._note_refused(records)
@@ -284,16 +300,16 @@ class Writable(Readable):
             suspended = self._appends.suspend(callback, slot)
 
             def settle(certain: bool) -> None:
-                if certain:
+                if certain and terms is not None:
                     terms.refused = error
                 self._appends.settle(suspended, outcome if certain else _NOT_CONFIRMED)
 
-            if error.may_come_true:
+            if error.may_hold:
                 self.confirm(settle)
             else:
                 settle(True)
 
-        self._appends.refused(log, callback, slot, refuse)
+        self._appends.after_all(callback, slot, refuse)
 
     def _defer(self, records: memoryview, callback: AppendCallback, slot: Any, terms: Terms | None) -> None:
         """Keeps a batch that cannot be written now, or refuses it."""
@@ -479,3 +495,17 @@ class Writable(Readable):
                 self._move(PartitionEvent.ROLL)
                 await self._roll(answered=True)
         self._resume()
+
+
+def _unpacked(settings: PartitionSettings, batch: memoryview, bytes_max: int) -> tuple[memoryview, Marks | None]:
+    """The batch in the codec of the topic, and the terms in its records if they may have some.
+
+    Raises:
+        TooLarge: its records decompress to more than `bytes_max`.
+        BatchRejected: as `recoded` and `marks_of`.
+    """
+    header = parse_batch(batch)
+    marks = marks_of(batch, header, bytes_max) if settings.conditional else None
+    if settings.codec is not None and header.compression != settings.codec:
+        batch = recoded(batch, settings.codec, settings.batch_bytes_max, bytes_max)
+    return batch, marks

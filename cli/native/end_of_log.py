@@ -30,7 +30,7 @@ def printed(sn: SN) -> dict[str, Any]:
 @native_option
 @output_option
 def position(topic: str, partition: int, native: str, output: str) -> None:
-    """Show the last record of a partition of TOPIC: what a conditional write has to expect.
+    """Show the last record of a partition of TOPIC, and its fencing token: what a conditional write has to expect.
 
     A sequence id of -1 means that no record was ever written.
     """
@@ -38,4 +38,5 @@ def position(topic: str, partition: int, native: str, output: str) -> None:
     async def work(client: NativeClient) -> End:
         return await client.end(topic, partition)
 
-    show_record(printed(with_native_client(native, work).sn), output)
+    end = with_native_client(native, work)
+    show_record({**printed(end.sn), "token": end.token.decode("ascii", "backslashreplace")}, output)

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from gnomon.client.errors import InvalidCall
 from gnomon.client.protocol import WRITE_BYTES_MAX
-from gnomon.client.writes.client_write import Expected, Previous, WriteRecord
+from gnomon.client.writes.client_write import ClientTerms, Expected, Previous, WriteRecord
 from gnomon.log.dlsn import Dlsn
-from gnomon.log.sn import SN
+from gnomon.log.sn import SN, SN_MAX
+from gnomon.log.term_headers import TOKEN_BYTES_MAX
 
 RECORDS_MAX: Final = 20_000
 """Records of one batch."""
@@ -57,6 +58,30 @@ def checked_expected(expected: SN | Dlsn | Previous | None) -> Expected:
         return SN.decode(expected.encode())
     except (ValueError, TypeError) as error:
         raise InvalidCall(str(error)) from None
+
+
+def checked_terms(
+    expected: SN | Dlsn | Previous | None, transaction_id: int | None, token: bytes | None
+) -> ClientTerms:
+    """The terms of a write.
+
+    Raises:
+        InvalidCall: they are not valid.
+    """
+    if transaction_id is not None and (type(transaction_id) is not int or not 0 <= transaction_id <= SN_MAX):
+        raise InvalidCall(f"a transaction id is a number from 0 to {SN_MAX}, not {transaction_id!r:.100}")
+    return ClientTerms(checked_expected(expected), transaction_id, checked_token(token))
+
+
+def checked_token(token: bytes | None) -> bytes | None:
+    """A fencing token that a write or a fence expects.
+
+    Raises:
+        InvalidCall: it is none.
+    """
+    if token is not None and (not isinstance(token, bytes) or not 0 < len(token) <= TOKEN_BYTES_MAX):
+        raise InvalidCall(f"a fencing token is 1 to {TOKEN_BYTES_MAX} bytes, not {token!r:.100}")
+    return token
 
 
 def checked_partition(partition: Any) -> int:

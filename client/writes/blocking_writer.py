@@ -38,18 +38,23 @@ class BlockingWriter:
         *,
         key: bytes | None = None,
         headers: Sequence[Header] = (),
+        transaction_id: int | None = None,
         expected: SN | Dlsn | Previous | None = None,
     ) -> BlockingPendingWrite:
         """See `Writer.send`."""
-        return self.send_batch([WriteRecord(value, key, headers)], expected=expected)
+        return self.send_batch([WriteRecord(value, key, headers)], transaction_id=transaction_id, expected=expected)
 
     def send_batch(
-        self, records: Iterable[bytes | WriteRecord | None], *, expected: SN | Dlsn | Previous | None = None
+        self,
+        records: Iterable[bytes | WriteRecord | None],
+        *,
+        transaction_id: int | None = None,
+        expected: SN | Dlsn | Previous | None = None,
     ) -> BlockingPendingWrite:
         """See `Writer.send_batch`."""
 
         async def send() -> PendingWrite:
-            return self._writer.send_batch(records, expected=expected)
+            return self._writer.send_batch(records, transaction_id=transaction_id, expected=expected)
 
         return BlockingPendingWrite(self._thread, self._thread.call(send))
 

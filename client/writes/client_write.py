@@ -1,7 +1,7 @@
 """One write to a partition: records that become a batch, or part of one, and its outcome. Pure.
 
 1. A write has one outcome: the SN of its last record, or an error.
-2. `expected` is judged by the partition's leader; PREVIOUS is the sequence id of the write before.
+2. The terms of a write are judged by the partition's leader; PREVIOUS is the sequence id of the write before.
 """
 
 from __future__ import annotations
@@ -33,13 +33,27 @@ class WriteRecord(NamedTuple):
     headers: Sequence[Header] = ()
 
 
+class ClientTerms(NamedTuple):
+    """The terms of a write, as its caller gives them."""
+
+    expected: Expected = None
+    """The record that the log has to end with; None if any will do."""
+    transaction_id: int | None = None
+    """The transaction id of the records."""
+    token: bytes | None = None
+    """The fencing token that the partition has to have; None if any will do."""
+
+
+NO_TERMS: Final = ClientTerms()
+
+
 class ClientWrite:
     """A write until it has an outcome."""
 
-    __slots__ = ("_done", "deadline", "error", "expected", "is_abandoned", "records", "size_bytes", "sn")
+    __slots__ = ("_done", "deadline", "error", "is_abandoned", "records", "size_bytes", "sn", "terms")
 
     def __init__(
-        self, records: Sequence[WriteRecord], expected: Expected, deadline: float, done: Callable[[], None]
+        self, records: Sequence[WriteRecord], terms: ClientTerms, deadline: float, done: Callable[[], None]
     ) -> None:
         """A write without an outcome.
 
@@ -49,7 +63,7 @@ class ClientWrite:
             done: called once, when the write has an outcome.
         """
         self.records = records
-        self.expected = expected
+        self.terms = terms
         self.deadline = deadline
         self.size_bytes = sum(len(record.value or b"") + len(record.key or b"") for record in records)
         """The bytes of keys and values; those of headers are few."""

@@ -13,6 +13,8 @@ class End(NamedTuple):
 
     sn: SN
     """The last record; `EMPTY` if none was ever written."""
+    token: bytes = b""
+    """The fencing token, empty for none."""
 
     @classmethod
     def decode(cls, answer: Any) -> End:
@@ -22,6 +24,7 @@ class End(NamedTuple):
             BrokerFailed: it answers in another form.
         """
         try:
-            return cls(SN.decode(answer))
-        except ValueError as error:
+            sn, token = answer
+            return cls(SN.decode(sn), bytes(token))
+        except (ValueError, TypeError) as error:
             raise BrokerFailed(f"the broker has answered in another form: {error}") from error

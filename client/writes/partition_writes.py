@@ -156,7 +156,7 @@ class PartitionWrites:
     def _send(self, batch: NumberedBatch) -> None:
         assert self._connection is not None, "batches are sent over a connection"
         expected = None if batch.expected is None else batch.expected.encode()
-        args = (self._topic, self._topic_id, self._partition, expected)
+        args = (self._topic, self._topic_id, self._partition, expected, batch.token, batch.has_transaction)
         self._connection.rpc.send("write", args, batch.data, partial(self._answered, batch))
 
     def _answered(self, batch: NumberedBatch, value: Any, attachment: memoryview, error: Exception | None) -> None:

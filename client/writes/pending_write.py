@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnomon.client.writes.client_write import ClientWrite, Expected, WriteRecord
+from gnomon.client.writes.client_write import ClientTerms, ClientWrite, WriteRecord
 from gnomon.log.sn import SN
 from gnomon.runtime.signal import Signal
 
@@ -12,16 +12,17 @@ from gnomon.runtime.signal import Signal
 class PendingWrite:
     """One write that was sent."""
 
-    def __init__(self, records: Sequence[WriteRecord], expected: Expected, deadline: float) -> None:
+    def __init__(self, records: Sequence[WriteRecord], terms: ClientTerms, deadline: float) -> None:
         """A write without an outcome; see `ClientWrite` for the arguments."""
         self._over = Signal()
-        self.write = ClientWrite(records, expected, deadline, self._over.set)
+        self.write = ClientWrite(records, terms, deadline, self._over.set)
 
     async def sn(self) -> SN:
         """The SN of its last record, once that is durable; cancelling the caller does not cancel the write.
 
         Raises:
-            CasWriteException: the log did not end as this write, or one before it in its `Writer`, expected.
+            CasWriteException, TransactionOutOfOrder, TokenMismatch: the terms of this write, or of one before it in its
+                `Writer`, did not hold.
             OutcomeUnknown: the records may have been written, now or later.
             NativeError: nothing was written.
         """

@@ -10,8 +10,9 @@
    refused batch get new numbers and are sent again.
 5. The writes of a batch that was given up, and in a chain all behind them, fail with OutcomeUnknown if the batch may be
    in the log. Otherwise nothing was written, and they fail with the last problem of the connection.
-6. Writes are joined to one batch only if the condition of the first holds for all: in a chain those that expect nothing
-   or PREVIOUS, otherwise those that expect nothing.
+6. Writes are joined to one batch only if the terms of the first are those of all: in a chain those that expect nothing
+   or PREVIOUS, otherwise those that expect nothing; with the same token, and transaction ids that do not fall. A write
+   with a transaction id follows only one that has one, so that the SN of each is known.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Final, NamedTuple
 from gnomon.client.errors import OutcomeUnknown, Unavailable
 from gnomon.client.writes.client_write import ClientWrite, Previous, WriteRecord
 from gnomon.log.sn import SN
+from gnomon.log.term_headers import TRANSACTION_ID
 from gnomon.wire.kafka.records import Record, build_batch
 
 BATCHES_MAX: Final = 5
@@ -46,12 +48,23 @@ class Producer(NamedTuple):
 class NumberedBatch:
     """One numbered batch until it has an outcome."""
 
-    __slots__ = ("data", "expected", "in_flight", "may_be_written", "records_count", "writes")
+    __slots__ = (
+        "data",
+        "expected",
+        "has_transaction",
+        "in_flight",
+        "may_be_written",
+        "records_count",
+        "token",
+        "writes",
+    )
 
     def __init__(self, writes: list[ClientWrite], expected: SN | None, producer: Producer, now_ms: int) -> None:
-        records = [record for write in writes for record in write.records]
         self.writes = writes
         self.expected = expected
+        self.token = writes[0].terms.token
+        self.has_transaction = writes[0].terms.transaction_id is not None
+        records = _records(writes)
         self.records_count = len(records)
         self.data = _encoded(records, producer, now_ms)
         self.in_flight = True
@@ -114,7 +127,7 @@ class WritePipeline:
             self._queue.popleft()
         if self._blocked or len(self._unanswered) >= BATCHES_MAX or self._producer is None or not self._queue:
             return None
-        expected = self._queue[0].expected
+        expected = self._queue[0].terms.expected
         if isinstance(expected, Previous):
             if self._end is None:
                 return None  # the write before it has no place yet
@@ -131,11 +144,19 @@ class WritePipeline:
         """Takes the writes of the next batch from the queue (invariant 6)."""
         queue = self._queue
         writes = [queue.popleft()]
-        if writes[0].expected is not None and not self._chain:
+        first = writes[0].terms
+        if first.expected is not None and not self._chain:
             return writes
         size_bytes, count = writes[0].size_bytes, len(writes[0].records)
-        while queue and not isinstance(queue[0].expected, SN):
+        transaction_id = first.transaction_id
+        while queue and not isinstance(queue[0].terms.expected, SN):
             write = queue[0]
+            if write.terms.token != first.token:
+                break
+            if write.terms.transaction_id is not None:
+                if transaction_id is None or write.terms.transaction_id < transaction_id:
+                    break
+                transaction_id = write.terms.transaction_id
             size_bytes, count = size_bytes + write.size_bytes, count + len(write.records)
             if size_bytes > JOINED_BYTES_MAX or count > JOINED_RECORDS_MAX:
                 break
@@ -184,10 +205,12 @@ class WritePipeline:
         if not self._unanswered:
             self._end = last.sequence_id
         self._written_end = last.sequence_id
-        behind = batch.records_count
+        behind, transaction_id = batch.records_count, last.transaction_id
         for write in batch.writes:
             behind -= len(write.records)
-            write.written(_before(last, behind))
+            if batch.has_transaction and write.terms.transaction_id is not None:
+                transaction_id = write.terms.transaction_id
+            write.written(_before(last, behind, transaction_id))
 
     def refused(self, batch: NumberedBatch, error: Exception) -> None:
         """The batch has an outcome: its writes fail with `error` (invariant 4)."""
@@ -277,11 +300,23 @@ class WritePipeline:
             write.failed(error)
 
 
-def _before(last: SN, count: int) -> SN:
-    """The SN of the record that comes `count` records before the last one of its batch."""
+def _before(last: SN, count: int, transaction_id: int | None) -> SN:
+    """The SN of the record that comes `count` records before the last one of its batch, with this transaction id."""
     assert last.sequence_id is not None, "the leader names the offset of what it has written"
     dlsn = None if last.dlsn is None else last.dlsn._replace(slot=last.dlsn.slot - count)
-    return SN(dlsn, last.transaction_id, last.sequence_id - count)
+    return SN(dlsn, transaction_id, last.sequence_id - count)
+
+
+def _records(writes: Sequence[ClientWrite]) -> list[WriteRecord]:
+    """The records of the writes; those of a write with a transaction id have it in a header."""
+    records: list[WriteRecord] = []
+    for write in writes:
+        if write.terms.transaction_id is None:
+            records += write.records
+        else:
+            header = (TRANSACTION_ID, str(write.terms.transaction_id).encode())
+            records += [record._replace(headers=(*record.headers, header)) for record in write.records]
+    return records
 
 
 def _encoded(records: Sequence[WriteRecord], producer: Producer, now_ms: int) -> bytes:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from gnomon.client.errors import InvalidCall, WriterClosed
 from gnomon.client.leaders import TRY_SECONDS
-from gnomon.client.writes.arguments import checked_expected, checked_records
+from gnomon.client.writes.arguments import checked_records, checked_terms
 from gnomon.client.writes.client_write import Previous, WriteRecord
 from gnomon.client.writes.partition_writes import PartitionWrites
 from gnomon.client.writes.pending_write import PendingWrite
@@ -29,8 +29,9 @@ from gnomon.wire.kafka.records import Header
 class Writer:
     """The writer of one chain; `NativeClient.writer` makes it."""
 
-    def __init__(self, writes: PartitionWrites, clock: Clock) -> None:
+    def __init__(self, writes: PartitionWrites, clock: Clock, token: bytes | None) -> None:
         self._writes = writes
+        self._token = token
         self._clock = clock
         self._last: PendingWrite | None = None
         self._closed = False
@@ -41,32 +42,38 @@ class Writer:
         *,
         key: bytes | None = None,
         headers: Sequence[Header] = (),
+        transaction_id: int | None = None,
         expected: SN | Dlsn | Previous | None = None,
     ) -> PendingWrite:
         """Sends one record, soon and without waiting.
 
         Args:
+            transaction_id: see `NativeClient.write`.
             expected: how the log has to end before the record; PREVIOUS for the record that was sent before it.
 
         Raises:
             InvalidCall: an argument is not valid; nothing was sent.
             WriterClosed: the writer was closed.
         """
-        return self.send_batch([WriteRecord(value, key, headers)], expected=expected)
+        return self.send_batch([WriteRecord(value, key, headers)], transaction_id=transaction_id, expected=expected)
 
     def send_batch(
-        self, records: Iterable[bytes | WriteRecord | None], *, expected: SN | Dlsn | Previous | None = None
+        self,
+        records: Iterable[bytes | WriteRecord | None],
+        *,
+        transaction_id: int | None = None,
+        expected: SN | Dlsn | Previous | None = None,
     ) -> PendingWrite:
         """`send` for several records, all of which are written or none."""
         if self._closed:
             raise WriterClosed("the writer was closed: make another one")
         before = None if self._last is None else self._last.write
-        wanted = checked_expected(expected)
-        if isinstance(wanted, Previous) and before is None:
+        terms = checked_terms(expected, transaction_id, self._token)
+        if isinstance(terms.expected, Previous) and before is None:
             raise InvalidCall("nothing was sent before: expect an SN or a Dlsn, or nothing")
         deadline = self._clock.monotonic() + TRY_SECONDS
-        self._last = pending = PendingWrite(checked_records(records), wanted, deadline)
-        if before is not None and before.error is not None and not isinstance(wanted, SN):
+        self._last = pending = PendingWrite(checked_records(records), terms, deadline)
+        if before is not None and before.error is not None and not isinstance(terms.expected, SN):
             pending.write.failed(before.error)
         else:
             self._writes.add(pending.write)

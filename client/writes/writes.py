@@ -8,7 +8,7 @@ import trio
 
 from gnomon.client.errors import InvalidCall, WriterClosed
 from gnomon.client.leaders import TRY_SECONDS, Leaders
-from gnomon.client.writes.arguments import checked_expected, checked_partition, checked_records
+from gnomon.client.writes.arguments import checked_partition, checked_records, checked_terms, checked_token
 from gnomon.client.writes.client_write import Previous, WriteRecord
 from gnomon.client.writes.partition_writes import PartitionWrites
 from gnomon.client.writes.pending_write import PendingWrite
@@ -32,15 +32,21 @@ class Writes:
         self._closed = False
 
     async def write(
-        self, topic: str, partition: int, records: Iterable[bytes | WriteRecord | None], expected: SN | Dlsn | None
+        self,
+        topic: str,
+        partition: int,
+        records: Iterable[bytes | WriteRecord | None],
+        transaction_id: int | None,
+        expected: SN | Dlsn | None,
+        token: bytes | None,
     ) -> SN:
         """Writes one batch; see `NativeClient.write_batch`."""
         self._check_open()
-        wanted = checked_expected(expected)
-        if isinstance(wanted, Previous):
+        terms = checked_terms(expected, transaction_id, token)
+        if isinstance(terms.expected, Previous):
             raise InvalidCall("PREVIOUS is for the writes of one `writer`: expect an SN or a Dlsn")
         deadline = self._world.clock.monotonic() + TRY_SECONDS
-        pending = PendingWrite(checked_records(records), wanted, deadline)
+        pending = PendingWrite(checked_records(records), terms, deadline)
         self._of(topic, checked_partition(partition)).add(pending.write)
         try:
             return await pending.sn()
@@ -59,10 +65,11 @@ class Writes:
         self._nursery.start_soon(writes.run)
         return writes
 
-    def open_writer(self, topic: str, partition: int) -> Writer:
-        """A writer that is open until `close_writer`."""
+    def open_writer(self, topic: str, partition: int, token: bytes | None = None) -> Writer:
+        """A writer that is open until `close_writer`; see `NativeClient.writer`."""
         self._check_open()
-        writer = Writer(self._started(topic, checked_partition(partition), chain=True), self._world.clock)
+        checked_token(token)
+        writer = Writer(self._started(topic, checked_partition(partition), chain=True), self._world.clock, token)
         self._writers[writer] = None
         return writer
 

@@ -21,7 +21,7 @@ from gnomon.log.audit.audited_batch import batch_problem
 from gnomon.log.audit.fault_runs import FaultRuns
 from gnomon.log.audit.finding import FindingKind
 from gnomon.log.chain_image import ChainSegment
-from gnomon.log.entry import HEADER_BYTES, EntryHeader, EntryKind, Offset, UnknownEntry, unpack_header
+from gnomon.log.entry import EntryHeader, EntryKind, Offset, UnknownEntry, unpack_entry
 from gnomon.log.segment_record import EPOCH, MAX_TIMESTAMP, NEXT_OFFSET, START_OFFSET
 
 
@@ -76,18 +76,18 @@ class EntriesAudit:
         entry, payload = found.entry, found.payload
         self.entries += bool(found.asked)
         self.copies += len(found.asked) - len(found.faults)
-        header = None
+        header, body = None, memoryview(b"")
         if payload is not None:
             try:
-                header = unpack_header(payload)
+                header, body = unpack_entry(payload)
             except UnknownEntry as error:
                 self._found(FindingKind.FORM, entry, error.problem)
         unread = payload is None and bool(found.asked)
         self.runs.take(self._ledger, entry, found.asked, found.faults, header, unread=unread)
-        if header is None or payload is None:
+        if header is None:
             self._before = self._in_segment = None
             return
-        self._check(entry, header, payload[HEADER_BYTES:])
+        self._check(entry, header, body)
         self._before = self._in_segment = header
         self._last, self.end_offset = entry, header.next_offset
         self._epoch = max(self._epoch, header.leader_epoch)
@@ -139,6 +139,8 @@ class EntriesAudit:
             return f"its last stable offset {stable} is above its next offset {header.next_offset}"
         if self._before is not None and stable < self._before.last_stable_offset:
             return f"its last stable offset {stable} is below the one before, {self._before.last_stable_offset}"
+        if self._before is not None and header.transaction_id < self._before.transaction_id:
+            return f"its transaction id {header.transaction_id} is below the one before, {self._before.transaction_id}"
         before = self._in_segment
         if before is not None and header.max_timestamp < before.max_timestamp:
             return f"its largest timestamp {header.max_timestamp} is below the one before, {before.max_timestamp}"

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from gnomon.bookie.ids import EntryId
-from gnomon.log.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset, UnknownEntry, unpack_header
+from gnomon.log.entry import EntryHeader, EntryKind, LeaderEpoch, Offset, UnknownEntry, unpack_entry
 from gnomon.log.plans.read_plan import PlannedSegment
 from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
 
@@ -79,13 +79,13 @@ class PlannedEntries:
             Exception: that of `lost`.
         """
         try:
-            header = unpack_header(payload)
+            header, body = unpack_entry(payload)
         except UnknownEntry as error:
             raise self.unreadable(segment, entry, f"it {error.problem}") from None
         problem = self._problem(segment, entry, header)
         if problem is not None:
             raise self.unreadable(segment, entry, problem)
-        batch = self._batch(segment, entry, header, payload[HEADER_BYTES:])
+        batch = self._batch(segment, entry, header, body)
         if header.base_offset > self.offset:
             self._lost(self.offset, min(header.base_offset, self._stop))
         wanted = header.base_offset < self._stop and header.next_offset > self.offset

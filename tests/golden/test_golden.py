@@ -73,11 +73,14 @@ def entry_header() -> dict[str, Sample]:
     headers = {
         "batch": EntryHeader(EntryKind.BATCH, *fields),
         "producers": EntryHeader(EntryKind.PRODUCERS, LeaderEpoch(0), Offset(5), Offset(5), Offset(5), -1, 0, NO_ABORT),
+        "batch with a transaction id": EntryHeader(EntryKind.BATCH, *fields, transaction_id=4096),
     }
     return {
         name: Sample(
             header,
-            partition_entries.pack_header(*header),
+            partition_entries.pack_header(*header[:-1])
+            if header.transaction_id < 0
+            else partition_entries.pack_transaction_header(*header),
             lambda data: partition_entries.unpack_header(memoryview(data)),
         )
         for name, header in headers.items()
@@ -230,11 +233,10 @@ def producers() -> dict[str, Sample]:
 
     def decode(data: bytes) -> bytes:
         restored = Producers()
-        earlier_bytes = restored.restore_snapshot(data)
-        return restored.encode_snapshot(earlier_bytes)
+        return restored.encode_snapshot(*restored.restore_snapshot(data))
 
-    encoded = known.encode_snapshot(70)
-    return {"two producers": Sample(encoded, encoded, decode)}
+    encoded, fenced = known.encode_snapshot(70), Producers().encode_snapshot(0, b"writer-7")
+    return {"two producers": Sample(encoded, encoded, decode), "a token": Sample(fenced, fenced, decode)}
 
 
 def cut() -> dict[str, Sample]:

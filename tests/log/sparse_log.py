@@ -52,6 +52,6 @@ async def clean(broker: EmbeddedBroker, partition: Partition, kept: Container[in
                 continue
             batch = cleaned(memoryview(body), kept)
             largest = max(largest, parse_batch(memoryview(batch)).max_timestamp)
-            await ledger.add((pack_header(*header._replace(max_timestamp=largest, replay_from=0)), batch))
+            await ledger.add((pack_header(*header._replace(max_timestamp=largest, replay_from=0)[:-1]), batch))
     properties = {**old[-1].ledger.properties, MAX_TIMESTAMP: largest}
     await ledger.seal(properties, also=[Delete(ledger_key(segment.ledger.name)) for segment in old])

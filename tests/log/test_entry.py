@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gnomon.log.entry import (
-    BATCH_FORM,
+    BATCH_AT,
     HEADER_BYTES,
     KINDS_READ,
     NO_ABORT,
+    TRANSACTION_HEADER_BYTES,
     VERSION,
     EntryHeader,
     EntryKind,
@@ -17,6 +18,8 @@ from gnomon.log.entry import (
     UnknownEntry,
     check_form,
     pack_header,
+    pack_transaction_header,
+    unpack_entry,
     unpack_header,
     unpack_reach,
 )
@@ -29,11 +32,24 @@ HEADER = EntryHeader(
 @pytest.mark.parametrize("kind", sorted(KINDS_READ))
 def test_a_header_is_read_as_it_was_written(kind: EntryKind) -> None:
     header = HEADER._replace(kind=kind)
-    payload = memoryview(pack_header(*header) + b"records")
+    payload = memoryview(pack_header(*header[:-1]) + b"records")
     assert len(payload) == HEADER_BYTES + len(b"records")
     assert unpack_header(payload) == header
     form, next_offset = unpack_reach(payload)
-    assert (form == BATCH_FORM, next_offset) == (kind == EntryKind.BATCH, 14)
+    assert (BATCH_AT.get(form), next_offset) == (HEADER_BYTES if kind == EntryKind.BATCH else None, 14)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS_READ))
+def test_a_header_with_a_transaction_id_is_read_as_it_was_written(kind: EntryKind) -> None:  # 6
+    header = HEADER._replace(kind=kind, transaction_id=(1 << 63) - 1)
+    payload = memoryview(pack_transaction_header(*header) + b"records")
+    assert unpack_entry(payload) == (header, b"records")
+    form, next_offset = unpack_reach(payload)
+    begin = TRANSACTION_HEADER_BYTES if kind == EntryKind.BATCH else None
+    assert (BATCH_AT.get(form), next_offset) == (begin, 14)
+    for size in range(HEADER_BYTES, TRANSACTION_HEADER_BYTES):
+        with pytest.raises(UnknownEntry, match=f"an entry has {size} bytes, a header of version 2 has 62"):
+            unpack_header(payload[:size])
 
 
 @pytest.mark.parametrize(
@@ -43,14 +59,14 @@ def test_a_header_is_read_as_it_was_written(kind: EntryKind) -> None:
         (VERSION, EntryKind.CLEANED, r"is of kind 4 \(CLEANED\), which this gnomon does not read"),
         (VERSION, 0, "is of kind 0, which this gnomon does not read"),
         (VERSION, 77, "is of kind 77, which this gnomon does not read"),
-        (VERSION + 1, EntryKind.BATCH, "has a header of version 2, this gnomon reads version 1"),
-        (0, EntryKind.BATCH, "has a header of version 0, this gnomon reads version 1"),
+        (3, EntryKind.BATCH, "has a header of version 3, this gnomon reads versions 1 and 2"),
+        (0, EntryKind.BATCH, "has a header of version 0, this gnomon reads versions 1 and 2"),
     ],
 )
 def test_an_entry_of_an_unknown_kind_or_version_is_an_error_that_says_what_to_do(  # 5
     version: int, kind: int, why: str
 ) -> None:
-    payload = bytes([version, kind]) + pack_header(*HEADER)[2:]
+    payload = bytes([version, kind]) + pack_header(*HEADER[:-1])[2:]
     text = f"^an entry {why}: upgrade gnomon to the version that wrote it$"
     with pytest.raises(UnknownEntry, match=text):
         unpack_header(memoryview(payload))
@@ -61,7 +77,7 @@ def test_an_entry_of_an_unknown_kind_or_version_is_an_error_that_says_what_to_do
 def test_bytes_that_are_shorter_than_a_header_are_no_entry_of_a_partition() -> None:
     for size in range(HEADER_BYTES):
         with pytest.raises(UnknownEntry, match=f"an entry has {size} bytes"):
-            unpack_header(memoryview(pack_header(*HEADER)[:size]))
+            unpack_header(memoryview(pack_header(*HEADER[:-1])[:size]))
 
 
 def test_the_error_names_the_entry_if_the_reader_knows_it() -> None:

@@ -87,8 +87,9 @@ def _unanswered(partition: Partition) -> set[_PartitionAppend]:
 def kept_appends(partition: Partition) -> int:
     """The number of appends that a partition still has to answer; a snapshot has no callback."""
     appends = partition._appends
-    in_flight = sum(callback is not None for _, _, _, callback, _ in (*appends._in_flight, *appends._after))
-    return len(appends._waiting) + len(appends._suspended) + in_flight + partition._recoding
+    in_flight = sum(callback is not None for _, _, _, callback, _ in (*appends._in_flight, *appends._repeats))
+    waiting = len(appends._waiting) + len(appends._suspended) + len(appends._later)
+    return waiting + in_flight + partition._recoding
 
 
 def _fail(simulation: Simulation, text: str) -> None:

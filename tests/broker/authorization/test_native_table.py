@@ -64,7 +64,8 @@ def arguments(method: NativeMethod, topic: str) -> list[Any]:
         NativeMethod.PLAN: [topic, [[0, 0, 1]], "job", 60],
         NativeMethod.READ_HOLDS: [topic],
         NativeMethod.PRODUCER_ID: [topic],
-        NativeMethod.WRITE: [topic, "", 0, None],
+        NativeMethod.WRITE: [topic, "", 0, None, None, False],
+        NativeMethod.FENCE: [topic, 0, b"w", None, None],
         NativeMethod.END: [topic, 0],
     }[method]
 

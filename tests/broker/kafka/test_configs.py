@@ -429,3 +429,44 @@ def test_a_throttle_of_a_reassignment_can_be_removed_and_not_set(key: str) -> No
         assert "not copied by brokers" in (text or "")
 
     simulate_broker(scenario)
+
+
+def test_conditional_writes_can_be_switched_on_at_any_time_and_never_off() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        key, other = "gnomon.conditional.write", ("segment.ms", SET, "3")
+        headers = (("gnomon.expected.offset", b"9"),)
+        conditional = build_batch([Record(headers=headers)], base_timestamp=1)
+        await client.create_topic("t", configs={"retention.ms": "1"})
+        assert (await client.produce("t", conditional)).error_code == 0
+        assert (await client.alter_configs(TOPIC, "t", (key, SET, "true")))[0] == 0
+        assert (await client.produce("t", conditional)).error_code == ErrorCode.INVALID_RECORD
+        for change in ((key, SET, "false"), (key, DELETE, None)):
+            code, text = await client.alter_configs(TOPIC, "t", change)
+            assert code == ErrorCode.INVALID_CONFIG
+            assert f"{key} cannot be switched off" in (text or "")
+        configs = [AlterableConfig(name="segment.ms", value="3")]
+        resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs)
+        left_out = (await client.ask(AlterConfigsRequest(resources=[resource]), 1)).responses[0]
+        assert left_out.error_code == ErrorCode.INVALID_CONFIG
+        assert "nor left out of AlterConfigs" in left_out.error_message
+        assert (await _value(client, TOPIC, "t", "retention.ms"))[0] == "1", "nothing was changed"
+        assert (await client.alter_configs(TOPIC, "t", other, (key, SET, "true")))[0] == 0
+        assert (await client.produce("t", conditional)).error_code == ErrorCode.INVALID_RECORD
+        await broker.restart()
+        client = await broker.connect()
+        assert (await client.produce("t", conditional)).error_code == ErrorCode.INVALID_RECORD
+
+    simulate_broker(scenario)
+
+
+def test_a_shadow_has_no_conditional_writes_of_its_own() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        await client.create_topic("copy", configs={"gnomon.shadow.source": "t"})
+        code, text = await client.alter_configs(TOPIC, "copy", ("gnomon.conditional.write", SET, "true"))
+        assert code == ErrorCode.INVALID_CONFIG
+        assert "set gnomon.conditional.write on the source" in (text or "")
+
+    simulate_broker(scenario)

@@ -19,6 +19,8 @@ from gnomon.client.errors import (
     NoSuchTopic,
     NotTaken,
     OutcomeUnknown,
+    TokenMismatch,
+    TransactionOutOfOrder,
     WriterClosed,
 )
 from gnomon.client.leaders import REACH_SECONDS, TRY_SECONDS
@@ -313,27 +315,32 @@ SENSELESS: list[tuple[list[Any], bytes]] = [
     (["orders"], BATCH),
     (["orders", ID], BATCH),
     (["orders", ID, 0], BATCH),
-    (["orders", ID, 0, []], BATCH),
-    (["orders", ID, 0, 7], BATCH),
-    (["orders", ID, 0, [None, None, None]], BATCH),
-    (["orders", ID, 0, [[0, 0], None, None]], BATCH),
-    (["orders", ID, "0", None], BATCH),
-    ([7, ID, 0, None], BATCH),
-    (["orders", 7, 0, None], BATCH),
-    (["orders", "7", 0, None], BATCH),
-    (["orders", "x" * 1000, 0, None], BATCH),
-    (["orders", ID, 0, None, None], BATCH),
-    (["orders", ID, -1, None], BATCH),
-    (["orders", ID, 1 << 40, None], BATCH),
-    (["x" * 2000, ID, 0, None], BATCH),
-    (["none", ID, 0, None], BATCH),
-    (["orders", ID, 0, None], b""),
-    (["orders", ID, 0, None], b"\0" * 61),
-    (["orders", ID, 0, None], BATCH[:-1]),
-    (["orders", ID, 0, None], BATCH + b"\0"),
-    (["orders", ID, 0, None], BATCH * 2),
-    (["orders", ID, 0, None], build_batch([Record()], base_timestamp=0, transactional=True)),
-    (["orders", ID, 0, None], build_batch([Record()], base_timestamp=0, control=True)),
+    (["orders", ID, 0, [], None, False], BATCH),
+    (["orders", ID, 0, 7, None, False], BATCH),
+    (["orders", ID, 0, [None, None, None], None, False], BATCH),
+    (["orders", ID, 0, [[0, 0], None, None], None, False], BATCH),
+    (["orders", ID, "0", None, None, False], BATCH),
+    ([7, ID, 0, None, None, False], BATCH),
+    (["orders", 7, 0, None, None, False], BATCH),
+    (["orders", "7", 0, None, None, False], BATCH),
+    (["orders", "x" * 1000, 0, None, None, False], BATCH),
+    (["orders", ID, 0, None, None, False, None], BATCH),
+    (["orders", ID, 0, None, b"", False], BATCH),
+    (["orders", ID, 0, None, b"x" * 37, False], BATCH),
+    (["orders", ID, 0, None, "token", False], BATCH),
+    (["orders", ID, 0, None, None, 1], BATCH),
+    (["orders", ID, 0, None, None, True], BATCH),
+    (["orders", ID, -1, None, None, False], BATCH),
+    (["orders", ID, 1 << 40, None, None, False], BATCH),
+    (["x" * 2000, ID, 0, None, None, False], BATCH),
+    (["none", ID, 0, None, None, False], BATCH),
+    (["orders", ID, 0, None, None, False], b""),
+    (["orders", ID, 0, None, None, False], b"\0" * 61),
+    (["orders", ID, 0, None, None, False], BATCH[:-1]),
+    (["orders", ID, 0, None, None, False], BATCH + b"\0"),
+    (["orders", ID, 0, None, None, False], BATCH * 2),
+    (["orders", ID, 0, None, None, False], build_batch([Record()], base_timestamp=0, transactional=True)),
+    (["orders", ID, 0, None, None, False], build_batch([Record()], base_timestamp=0, control=True)),
 ]
 
 
@@ -402,3 +409,147 @@ def test_a_chain_does_not_go_on_in_a_topic_that_was_created_again() -> None:
         assert await log_of(client) == [b"theirs"]
 
     writing(scenario)
+
+
+def conditional(scenario: Callable[[EmbeddedBroker, BrokerClient, NativeClient], Awaitable[None]]) -> None:
+    """Runs a scenario with a topic `orders` whose records may have terms."""
+
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        await kafka.create_topic("orders", configs={"gnomon.conditional.write": "true"})
+        await scenario(broker, kafka, client)
+
+    play(run)
+
+
+def test_a_transaction_id_is_in_a_header_of_each_record_and_in_the_sn() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        records = [b"0", gnomon.WriteRecord(b"1", headers=[("h", b"v")])]
+        last = await client.write_batch("orders", records, transaction_id=7)
+        assert last == SN(Dlsn(0, 0, 1), 7, 1)
+        consumer = await client.subscribe("orders", "one", initial_position="earliest")
+        headers = [(await consumer.receive()).headers for _ in range(2)]
+        assert headers == [(("gnomon.transaction.id", b"7"),), (("h", b"v"), ("gnomon.transaction.id", b"7"))]
+        with pytest.raises(TransactionOutOfOrder, match="given=6 current=7") as refused:
+            await client.write("orders", b"2", transaction_id=6)
+        assert (refused.value.code, refused.value.current) == (513, last)
+        assert (await client.write("orders", b"2", transaction_id=7, expected=SN(transaction_id=7))).sequence_id == 2
+        assert (await client.write("orders", b"3")).transaction_id == 7
+        assert (await client.end("orders")).sn == SN(Dlsn(0, 2, 0), 7, 3)
+
+    conditional(scenario)
+
+
+def test_transaction_ids_of_a_chain_are_those_of_each_write() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        async with client.writer("orders") as writer:
+            pending = [writer.send(b"plain"), writer.send(b"3", transaction_id=3), writer.send(b"inherits")]
+            pending += [
+                writer.send(b"9", transaction_id=9),
+                writer.send(b"low", transaction_id=2),
+                writer.send(b"behind"),
+            ]
+            assert [(await each.sn())[1:] for each in pending[:4]] == [(-1, 0), (3, 1), (3, 2), (9, 3)]
+            for each in pending[4:]:
+                with pytest.raises(TransactionOutOfOrder):
+                    await each.sn()
+        assert await log_of(client) == [b"plain", b"3", b"inherits", b"9"]
+
+    conditional(scenario)
+
+
+def test_a_topic_without_the_config_takes_no_transaction_ids() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        with pytest.raises(InvalidCall, match=r"set gnomon\.conditional\.write=true"):
+            await client.write("orders", b"0", transaction_id=7)
+        assert (await client.end("orders")).sn == EMPTY
+
+    writing(scenario)
+
+
+def test_a_fenced_writer_is_refused_and_learns_the_token() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        await client.fence("orders", 0, b"old", expected=EMPTY)
+        async with native(broker) as other, client.writer("orders", token=b"old") as writer:
+            await writer.send(b"0").sn()
+            await other.fence("orders", 0, b"new", token=b"old")
+            assert await client.end("orders") == gnomon.End(SN(Dlsn(0, 1, 0), -1, 0), b"new")
+            for pending in (writer.send(b"1"), writer.send(b"2")):
+                with pytest.raises(TokenMismatch, match="given='old' current='new'") as refused:
+                    await pending.sn()
+                assert refused.value.current == b"new"
+            with pytest.raises(TokenMismatch):
+                await client.write("orders", b"3", token=b"old")
+            with pytest.raises(TokenMismatch):
+                await client.fence("orders", 0, b"third", token=b"old")
+            with pytest.raises(CasWriteException):
+                await client.fence("orders", 0, b"third", expected=EMPTY)
+            await other.write("orders", b"4", token=b"new")
+            await other.write("orders", b"5")
+            await other.fence("orders", 0, b"")
+            assert (await client.end("orders")).token == b""
+        assert await log_of(client) == [b"0", b"4", b"5"]
+
+    writing(scenario)
+
+
+@pytest.mark.parametrize("power_lost", [False, True])
+def test_a_token_and_a_transaction_id_survive_the_broker(power_lost: bool) -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        await client.fence("orders", 0, b"w")
+        last = await client.write("orders", b"0", transaction_id=5, token=b"w")
+        await broker.restart(power_lost=power_lost)
+        assert await client.end("orders") == gnomon.End(last, b"w")
+        with pytest.raises(TokenMismatch):
+            await client.write("orders", b"1", token=b"x")
+        with pytest.raises(TransactionOutOfOrder):
+            await client.write("orders", b"1", transaction_id=4)
+
+    conditional(scenario)
+
+
+@pytest.mark.parametrize("token", [b"", b"x" * 37, "text", 7])
+def test_a_token_of_another_form_is_refused(token: Any) -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        with pytest.raises(InvalidCall, match="token"):
+            await client.write("orders", b"0", token=token)
+        with pytest.raises(InvalidCall, match="token"):
+            await client.fence("orders", 0, b"new", token=token)
+        if token != b"":
+            with pytest.raises(InvalidCall, match="token"):
+                await client.fence("orders", 0, token)
+        with pytest.raises(InvalidCall, match="token"):
+            async with client.writer("orders", token=token):
+                pass
+        async with rpc(broker) as peer:
+            for args in ([b"x" * 37, None, None], ["w", None, None], [b"w", [], None], [b"w", None, b""], [b"w", None]):
+                with pytest.raises(InvalidCall):
+                    await peer.call("fence", "orders", 0, *args)
+        assert await client.end("orders") == gnomon.End(EMPTY, b"")
+
+    writing(scenario)
+
+
+def test_kafka_clients_and_native_ones_see_the_same_conditions() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        def batch(offset: int) -> bytes:
+            headers = (("gnomon.expected.offset", b"%d" % offset),)
+            return build_batch([Record(value=b"%d" % offset, headers=headers)], base_timestamp=0)
+
+        assert (await kafka.produce("orders", batch(0))).error_code == 0
+        assert (await client.write("orders", b"1", expected=SN(sequence_id=0))).sequence_id == 1
+        for _ in range(2):  # the second request takes the short way
+            refused = await kafka.produce("orders", batch(1))
+            assert refused.error_code == 87
+            text = "CAS_WRITE_EXCEPTION 525 expected=1 current=2: record 0 of the batch would get offset 2"
+            assert (refused.error_message, refused.record_errors) == (text, [])
+        assert (await kafka.produce("orders", batch(2))).error_code == 0
+        invalid = build_batch([Record(headers=(("gnomon.expected.offset", b"-3"),))], base_timestamp=0)
+        refused = await kafka.produce("orders", invalid)
+        assert (refused.error_code, refused.error_message) == (
+            87,
+            "the header gnomon.expected.offset of record 0 of the batch is b'-3': a decimal number from 0 to"
+            " 9223372036854775807 is expected",
+        )
+        assert await log_of(client) == [b"0", b"1", b"2"]
+
+    conditional(scenario)

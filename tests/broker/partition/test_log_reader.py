@@ -282,7 +282,7 @@ def test_a_damaged_batch_hides_no_other_and_is_logged_once(play: Play) -> None: 
     play(body, reopened)
 
 
-UNKNOWN = {"MARKER": (VERSION, EntryKind.MARKER), "kind 77": (VERSION, 77), "version 2": (2, EntryKind.BATCH)}
+UNKNOWN = {"MARKER": (VERSION, EntryKind.MARKER), "kind 77": (VERSION, 77), "version 3": (3, EntryKind.BATCH)}
 
 
 async def append_unknown(partition: Any, name: str) -> None:

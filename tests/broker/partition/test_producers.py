@@ -15,6 +15,7 @@ from gnomon.broker.partition.producers import (
     BATCHES_REMEMBERED,
     SEQUENCE_MODULUS,
     SNAPSHOT_FORMAT,
+    TOKEN_FORMAT,
     Duplicate,
     Producers,
 )
@@ -165,7 +166,7 @@ class ProducersAgainstModel(RuleBasedStateMachine):
     @rule()
     def is_restored_from_a_snapshot(self) -> None:
         restored = Producers()
-        assert restored.restore_snapshot(memoryview(self.producers.encode_snapshot(70))) == 70
+        assert restored.restore_snapshot(memoryview(self.producers.encode_snapshot(70))) == (70, b"")
         self.producers = restored
 
     @invariant()
@@ -216,14 +217,14 @@ def test_a_snapshot_without_timestamps_is_read() -> None:
     """The format of gnomon before repeats were answered with the time of their append."""
     producers = Producers()
     snapshot = msgpack.packb((SNAPSHOT_FORMAT - 1, [(7, 1, 1_000, [(0, 3, 100, 4)])], 0))
-    assert producers.restore_snapshot(snapshot) == 0
+    assert producers.restore_snapshot(snapshot) == (0, b"")
     assert producers.check(7, 1, 0, 3) == Duplicate(Offset(100), Offset(104), NO_TIMESTAMP)
 
 
 def test_a_snapshot_of_another_format_is_refused() -> None:
-    snapshot = msgpack.packb((SNAPSHOT_FORMAT + 1, [], 0, "more"))
+    snapshot = msgpack.packb((TOKEN_FORMAT + 1, [], 0, "more"))
     with pytest.raises(
-        UnknownEntry, match="holds a producer snapshot of format 4, this gnomon reads format 3: upgrade"
+        UnknownEntry, match="holds a producer snapshot of format 5, this gnomon reads formats up to 4: upgrade"
     ):
         Producers().restore_snapshot(snapshot)
 

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 import trio
 from stored_log import NOW, Ledger, batch_of, new_log
+from writes import ENDS, HeldUp, refusal, send, sn_now, trimmed, write
 
 from gnomon.bookie.errors import LedgerFailed
 from gnomon.broker.partition import log as partition_log
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.leader_policy import LeaderPolicy
-from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import Duplicate
 from gnomon.broker.partition.terms import Terms, TermsRefused
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import Offset
-from gnomon.log.last_record import last_sn
 from gnomon.log.sn import EMPTY, SN
 from gnomon.wire.kafka.batch import BatchRejected
 from gnomon.wire.kafka.errors import ErrorCode
@@ -86,32 +85,6 @@ def test_a_producer_snapshot_is_no_record() -> None:
 # --- a partition ----------------------------------------------------------------------------------------------
 
 
-def send(act: Any, partition: Partition, value: str, expected: SN | None, **producer: int) -> tuple[Any, Terms]:
-    terms = Terms(expected)
-    return act.send_batch(partition, act.batch(value, **producer), terms), terms
-
-
-async def write(act: Any, partition: Partition, value: str, expected: SN | None = None) -> SN:
-    answer, terms = send(act, partition, value, expected)
-    produced = await answer.wait()
-    assert produced.error == ErrorCode.NONE, produced
-    return SN(terms.place, -1, produced.base_offset)
-
-
-async def refusal(act: Any, partition: Partition, expected: SN) -> SN | Produced:
-    answer, terms = send(act, partition, "refused", expected)
-    produced = await answer.wait()
-    return produced if terms.refused is None else terms.refused.current
-
-
-async def sn_now(partition: Partition) -> SN:
-    log = await partition.opened()
-    assert log is not None
-    found = log.sn
-    assert await last_sn(partition.segments, log.high_watermark) == found
-    return found
-
-
 def test_of_writers_with_one_expectation_one_wins_at_each_step(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
@@ -119,11 +92,12 @@ def test_of_writers_with_one_expectation_one_wins_at_each_step(play: Play) -> No
         for step in range(5):
             sent = [send(act, partition, f"{step}/{writer}", end) for writer in range(7)]
             outcomes = [await answer.wait() for answer, _ in sent]
-            won = [terms.place for _, terms in sent if terms.place is not None]
+            won = [terms.sn for _, terms in sent if terms.sn is not None]
             lost = [terms.refused.current for _, terms in sent if terms.refused is not None]
             assert (len(won), len(lost)) == (1, 6)
             assert [outcome.error for outcome in outcomes].count(ErrorCode.INVALID_RECORD) == 6
-            end = SN(won[0], -1, step)
+            end = won[0]
+            assert end.sequence_id == step
             assert set(lost) == {end}
         assert [value for _, value in await act.read(partition)] == [f"{step}/0" for step in range(5)]
 
@@ -143,23 +117,6 @@ def test_a_batch_that_waited_for_an_opening_or_a_roll_is_judged_in_its_turn(play
         assert len(partition.segments) > 2
 
     play(body)
-
-
-class HeldUp:
-    """Holds up the confirmations of a ledger's entries, and lets them fail on demand."""
-
-    def __init__(self, partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._partition = partition
-        self._stored = partition._stored
-        self._held: list[tuple[int, Any]] = []
-        self._monkeypatch = monkeypatch
-        monkeypatch.setattr(partition, "_stored", lambda entry, error: self._held.append((entry, error)))
-
-    def go_on(self, error: LedgerFailed | None = None) -> None:
-        self._monkeypatch.setattr(self._partition, "_stored", self._stored)
-        held, self._held = self._held, []
-        for entry, outcome in held:
-            self._stored(entry, error or outcome)
 
 
 def test_a_refusal_is_given_only_after_the_record_that_it_names_is_durable(
@@ -260,32 +217,6 @@ def test_batches_of_a_producer_do_not_overtake_one_that_was_refused(play: Play) 
 # --- the last record, whatever happened to it -----------------------------------------------------------------
 
 
-async def untouched(act: Any, partition: Partition) -> None:
-    """The record stays."""
-
-
-async def trimmed(act: Any, partition: Partition) -> None:
-    """DeleteRecords up to the end."""
-    assert partition.log is not None
-    assert await partition.delete_before(partition.log.high_watermark) == partition.log.next_offset
-
-
-async def expired(act: Any, partition: Partition) -> None:
-    """Retention of everything, after a roll with nothing behind it."""
-    await act.clock.sleep(10)
-    await partition.enforce_retention()
-    assert partition.log is not None
-    assert partition.log.start_offset == partition.log.next_offset
-
-
-ENDS = [
-    pytest.param(untouched, {}, id="untouched"),
-    pytest.param(trimmed, {}, id="trimmed"),
-    pytest.param(trimmed, {"segment_bytes": 100}, id="trimmed after rolls"),
-    pytest.param(expired, {"retention_ms": 5000}, id="expired"),
-]
-
-
 @pytest.mark.parametrize("power_lost", [False, True])
 @pytest.mark.parametrize("producer", [{}, {"producer_id": 9}], ids=["without producers", "with a producer"])
 @pytest.mark.parametrize(("end", "settings"), ENDS)
@@ -383,7 +314,7 @@ def test_waiting_appends_keep_their_terms(play: Play) -> None:
         with trio.fail_after(60):
             assert (await long.wait()).error == ErrorCode.NONE
             assert (await behind.wait()).error == ErrorCode.INVALID_RECORD
-        assert first.place == Dlsn(0, 0, 0)
+        assert first.sn == SN(Dlsn(0, 0, 0), -1, 0)
         assert terms.refused is not None
 
     play(body)

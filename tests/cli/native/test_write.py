@@ -12,7 +12,7 @@ from gnomon.cli.exit import Exit
 from gnomon.testing import KafkaBroker
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-EMPTY = {"sequence_id": -1, "dlsn": "0:0:-1", "transaction_id": -1}
+EMPTY = {"sequence_id": -1, "dlsn": "0:0:-1", "transaction_id": -1, "token": ""}
 FIRST = {"sequence_id": 0, "dlsn": "0:0:0", "transaction_id": -1}
 
 
@@ -55,10 +55,32 @@ def test_a_record_is_written_only_if_the_log_ends_as_expected(native: Run, ask: 
     assert json.loads(lines[0])["key"] == "k"
 
 
+def test_a_partition_is_fenced(native: Run, topic: str) -> None:
+    assert native("fence", topic, "one", "--expect-empty").returncode == Exit.OK
+    assert json.loads(native("position", topic).stdout)["token"] == "one"
+    assert native("write", topic, "--token", "one", stdin="0").returncode == Exit.OK
+    assert native("fence", topic, "two", "--token", "one", "--expect-sequence", 0).returncode == Exit.OK
+    refused = native("write", topic, "--token", "one", stdin="lost")
+    assert (refused.returncode, json.loads(refused.stdout)) == (Exit.CONFLICT, {"token": "two"})
+    refused = native("fence", topic, "three", "--expect-empty")
+    assert (refused.returncode, json.loads(refused.stdout)["sequence_id"]) == (Exit.CONFLICT, 0)
+    assert native("fence", topic, "--clear").returncode == Exit.OK
+    assert json.loads(native("position", topic).stdout)["token"] == ""
+
+
+def test_a_transaction_id_never_falls(native: Run, ask: Run, topic: str) -> None:
+    assert native("write", topic, "--transaction-id", 7, stdin="0").returncode == Exit.USAGE
+    ask("topic", "alter", topic, "--set", "gnomon.conditional.write=true")
+    assert json.loads(native("write", topic, "--transaction-id", 7, stdin="0").stdout)["transaction_id"] == 7
+    refused = native("write", topic, "--transaction-id", 6, stdin="lost")
+    assert (refused.returncode, json.loads(refused.stdout)["transaction_id"]) == (Exit.CONFLICT, 7)
+    assert native("write", topic, "--expect-transaction", 7, stdin="1").returncode == Exit.OK
+
+
 def test_each_partition_has_its_own_end(native: Run, topic: str) -> None:
     assert native("write", topic, "--partition", 1, stdin="one").returncode == Exit.OK
     assert json.loads(native("position", topic).stdout) == EMPTY
-    assert json.loads(native("position", topic, "--partition", 1).stdout) == FIRST
+    assert json.loads(native("position", topic, "--partition", 1).stdout) == {**FIRST, "token": ""}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +90,9 @@ def test_each_partition_has_its_own_end(native: Run, topic: str) -> None:
         (("write", "flights", "--expect-sequence", "-1"), Exit.USAGE, "--expect-sequence"),
         (("write", "flights", "--expect-empty", "--expect-sequence", "1"), Exit.USAGE, "a condition of its own"),
         (("write", "flights", "--partition", "7"), Exit.CONFLICT, "has 2 partitions"),
+        (("write", "flights", "--token", "x" * 37), Exit.USAGE, "a fencing token has 1 to 36"),
+        (("fence", "flights"), Exit.USAGE, "give a TOKEN, or --clear"),
+        (("fence", "flights", "one", "--clear"), Exit.USAGE, "give a TOKEN, or --clear"),
         (("write", "none"), Exit.CONFLICT, "`gnomon topic list` shows all topics"),
         (("position", "none"), Exit.CONFLICT, "`gnomon topic list` shows all topics"),
     ],

@@ -16,7 +16,7 @@ from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.terms import Terms, TermsRefused
 from gnomon.client.errors import CasWriteException, OutcomeUnknown, Unavailable
 from gnomon.client.writes import write_pipeline as pipeline_module
-from gnomon.client.writes.client_write import PREVIOUS, ClientWrite, Expected, WriteRecord
+from gnomon.client.writes.client_write import PREVIOUS, ClientTerms, ClientWrite, Expected, WriteRecord
 from gnomon.client.writes.write_pipeline import BATCHES_MAX, EPOCH_MAX, NumberedBatch, WritePipeline
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import LeaderEpoch, Offset
@@ -31,7 +31,7 @@ EARLY = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOC
 
 def write_of(value: bytes, expected: Expected = None, deadline: float = 30.0, count: int = 1) -> ClientWrite:
     records = [WriteRecord(value + b"/%d" % number if count > 1 else value) for number in range(count)]
-    return ClientWrite(records, expected, deadline, lambda: None)
+    return ClientWrite(records, ClientTerms(expected), deadline, lambda: None)
 
 
 def refusal(current: SN) -> CasWriteException:

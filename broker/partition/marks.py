@@ -1,0 +1,177 @@
+"""The terms that a writer gives in the headers of records: expected offset, transaction id and fencing token. Pure.
+
+1. A batch is searched for the names before anything of it is parsed. A name in a key or a value is no header.
+2. Any record of a batch may have any of the headers, each once. An invalid one refuses the batch, and the text names
+   the record.
+3. A batch is searched within the turn only if it takes less than 10 ms: all others are searched in a thread
+   (`batch_thread`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from gnomon.broker.partition.recoding import AT_ONCE_BYTES_MAX, RECODED_BYTES_MAX, TakesLong
+from gnomon.log.sn import SN_MAX
+from gnomon.log.term_headers import EXPECTED_OFFSET, FENCING_TOKEN, TOKEN_BYTES_MAX, TRANSACTION_ID
+from gnomon.wire.kafka.batch import HEADER_BYTES, BatchHeader, BatchRejected, MalformedBatch
+from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge, decompress
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import Record, iterate_records
+
+RECORDS_MAX: Final = 20_000
+"""The most records of a batch on a topic whose records may have terms."""
+RECORDS_AT_ONCE_MAX: Final = 2_000
+"""Reading as many takes some 4 ms."""
+_COMMON: Final = b"gnomon."
+_NAMES: Final = tuple(name.encode() for name in (EXPECTED_OFFSET, TRANSACTION_ID, FENCING_TOKEN))
+_DIGITS = re.compile(rb"[0-9]{1,19}")
+
+
+class ExpectedOffset(NamedTuple):
+    """The offset that one record of a batch must get."""
+
+    delta: int
+    """The record's place in the batch, from 0."""
+    offset: int
+
+
+class Marks(NamedTuple):
+    """The terms in the headers of a batch's records."""
+
+    offsets: tuple[ExpectedOffset, ...] = ()
+    first_transaction_id: int | None = None
+    last_transaction_id: int | None = None
+    token: bytes | None = None
+
+
+NO_MARKS: Final = Marks()
+
+
+def marks_at_once(view: memoryview, batch: BatchHeader) -> Marks:
+    """The marks of a batch, if that takes less than a turn of the event loop.
+
+    Args:
+        view: the batch, which was checked.
+        batch: its header.
+
+    Raises:
+        TakesLong: it takes longer.
+        BatchRejected: as `marks_of`.
+    """
+    if batch.compression != Codec.NONE and len(view) > AT_ONCE_BYTES_MAX:
+        raise TakesLong
+    try:
+        records = _unpacked(view, batch, AT_ONCE_BYTES_MAX)
+    except TooLarge:
+        raise TakesLong from None
+    if not _may_have_marks(records):
+        _check_count(batch)
+        return NO_MARKS
+    if batch.records_count > RECORDS_AT_ONCE_MAX or len(records) > AT_ONCE_BYTES_MAX:
+        raise TakesLong
+    return marks_of(view, batch, AT_ONCE_BYTES_MAX)
+
+
+def marks_of(view: memoryview, batch: BatchHeader, bytes_max: int = RECODED_BYTES_MAX) -> Marks:
+    """The marks of a batch.
+
+    Args:
+        view: the batch, which was checked.
+        batch: its header.
+        bytes_max: the most bytes that its records may decompress to.
+
+    Raises:
+        TooLarge: they decompress to more.
+        BatchRejected: a header is invalid, or the records cannot be read.
+    """
+    _check_count(batch)
+    found = _FoundMarks()
+    try:
+        if not _may_have_marks(_unpacked(view, batch, bytes_max)):
+            return NO_MARKS
+        for number, record in enumerate(iterate_records(view, max(bytes_max, len(view)))):
+            if record.headers:
+                found.take(number, record)
+    except (MalformedBatch, CorruptData) as error:
+        raise BatchRejected(ErrorCode.INVALID_RECORD, f"the records cannot be searched for terms: {error}") from None
+    return found.marks()
+
+
+def _unpacked(view: memoryview, batch: BatchHeader, bytes_max: int) -> bytes:
+    records = view[HEADER_BYTES:]
+    if batch.compression == Codec.NONE:
+        return bytes(records)
+    try:
+        return bytes(decompress(batch.compression, records, bytes_max))
+    except CorruptData as error:
+        raise BatchRejected(ErrorCode.INVALID_RECORD, f"the records do not decompress: {error}") from None
+
+
+def _may_have_marks(records: bytes) -> bool:
+    return records.find(_COMMON) >= 0 and any(records.find(name) >= 0 for name in _NAMES)
+
+
+def _check_count(batch: BatchHeader) -> None:
+    if batch.records_count > RECORDS_MAX:
+        raise BatchRejected(
+            ErrorCode.INVALID_RECORD,
+            f"the batch has {batch.records_count} records: a topic with conditional writes takes {RECORDS_MAX}, send"
+            " smaller batches",
+        )
+
+
+class _FoundMarks:
+    """The marks of the records that were read so far."""
+
+    def __init__(self) -> None:
+        self._offsets: list[ExpectedOffset] = []
+        self._transaction_ids: list[int] = []
+        self._token: bytes | None = None
+
+    def take(self, number: int, record: Record) -> None:
+        """Takes the headers of a record."""
+        seen: set[str] = set()
+        for name, value in record.headers:
+            if name not in (EXPECTED_OFFSET, TRANSACTION_ID, FENCING_TOKEN):
+                continue
+            if name in seen:
+                raise _invalid(number, name, "is given twice")
+            seen.add(name)
+            if value is None:
+                raise _invalid(number, name, "is null")
+            if name == EXPECTED_OFFSET:
+                self._offsets.append(ExpectedOffset(record.offset_delta, _number(number, name, value)))
+            elif name == TRANSACTION_ID:
+                self._take_transaction_id(number, _number(number, name, value))
+            else:
+                self._take_token(number, value)
+
+    def _take_transaction_id(self, number: int, transaction_id: int) -> None:
+        if self._transaction_ids and transaction_id < self._transaction_ids[-1]:
+            before = self._transaction_ids[-1]
+            raise _invalid(number, TRANSACTION_ID, f"is {transaction_id} after {before} in the batch: ids never fall")
+        self._transaction_ids.append(transaction_id)
+
+    def _take_token(self, number: int, token: bytes) -> None:
+        if not 0 < len(token) <= TOKEN_BYTES_MAX:
+            raise _invalid(number, FENCING_TOKEN, f"has {len(token)} bytes: 1 to {TOKEN_BYTES_MAX} are allowed")
+        if self._token not in (None, token):
+            raise _invalid(number, FENCING_TOKEN, "is not that of an earlier record: a batch has one token")
+        self._token = token
+
+    def marks(self) -> Marks:
+        """The marks of all records."""
+        ids = self._transaction_ids
+        return Marks(tuple(self._offsets), ids[0] if ids else None, ids[-1] if ids else None, self._token)
+
+
+def _number(number: int, name: str, value: bytes) -> int:
+    if _DIGITS.fullmatch(value) is None or int(value) > SN_MAX:
+        raise _invalid(number, name, f"is {value!r:.60}: a decimal number from 0 to {SN_MAX} is expected")
+    return int(value)
+
+
+def _invalid(number: int, name: str, problem: str) -> BatchRejected:
+    return BatchRejected(ErrorCode.INVALID_RECORD, f"the header {name} of record {number} of the batch {problem}")
