@@ -7,7 +7,7 @@ from typing import Any
 
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.producers import Duplicate
-from gnomon.log.entry import HEADER_BYTES, EntryKind, LeaderEpoch, Offset, unpack_header
+from gnomon.log.entry import HEADER_BYTES, EntryKind, LeaderEpoch, Offset, unpack_entry, unpack_header
 from gnomon.wire.kafka.records import Record, build_batch
 
 NOW = 1_700_000_000_000
@@ -49,7 +49,7 @@ class Ledger:
         log = PartitionLog(LeaderEpoch(4), Offset(0), Offset(0), self.log.settings)
         header = unpack_header(memoryview(self.entries[-1]))
         for payload in self.entries[header.replay_from :]:
-            log.replay(unpack_header(memoryview(payload)), memoryview(payload)[HEADER_BYTES:], now_ms)
+            log.replay(*unpack_entry(memoryview(payload)), now_ms)
         if payload_bytes is None:
             payload_bytes = sum(map(len, self.entries))
         log.restore(header, len(self.entries) - 1, payload_bytes, NOW, now_ms)

@@ -150,3 +150,26 @@ def test_an_append_without_memory_for_its_copy_is_refused(wait: Any) -> None:  #
     resumed: list[Any] = []
     appends.resume(lambda *append: resumed.append(append))
     assert not resumed
+
+
+def test_what_writes_nothing_is_answered_after_the_last_entry_before_it(bench: Bench) -> None:  # 2
+    told: list[str] = []
+    bench.appends.after_all(bench.answers, "c", lambda: told.append("c"))
+    bench.appends.stored(bench.log)
+    assert told == []
+    bench.appends.stored(bench.log)
+    assert told == ["c"]
+    bench.appends.after_all(bench.answers, "d", lambda: told.append("d"))
+    assert told == ["c", "d"], "nothing is in flight"
+
+
+def test_what_writes_nothing_fails_with_the_entries_before_it_and_does_not_delay_later_ones(bench: Bench) -> None:  # 1
+    told: list[str] = []
+    bench.appends.after_all(bench.answers, "c", lambda: told.append("c"))
+    bench.appends.fail_in_flight(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is gone")
+    assert [slot for slot, _ in bench.answers.got] == ["a", "b", "c"]
+    bench.log.unwritten(NOW)
+    bench.appends.written((Offset(5), Offset(5), -1, None, 0))
+    bench.appends.after_all(bench.answers, "d", lambda: told.append("d"))
+    bench.appends.stored(bench.log)
+    assert told == ["d"]

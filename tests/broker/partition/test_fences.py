@@ -133,6 +133,9 @@ def test_transaction_ids_never_fall_and_an_equal_one_is_taken(codec: int) -> Non
         appended(log, with_id(6, codec=codec))
     assert refused.value.current == log.sn == SN(Dlsn(0, 2, 0), 7, 2)
     assert not refused.value.may_hold
+    low_and_high = with_headers(((TRANSACTION_ID, b"6"),), ((TRANSACTION_ID, b"9"),), codec=codec)
+    with pytest.raises(TransactionRefused, match="given=6 current=7"):
+        appended(log, low_and_high)
     appended(log, with_headers(()), Terms(SN(transaction_id=7)))
     assert log.sn == SN(Dlsn(0, 3, 0), 7, 3)
     with pytest.raises(PositionRefused):
@@ -148,8 +151,10 @@ def test_headers_get_longer_with_the_first_transaction_id_and_not_before() -> No
         assert body[16:] == batch[16:]
         sizes.append((ledger.entries[-1][0], header.transaction_id))
     assert sizes == [(1, -1), (2, 3), (2, 3)]
-    again = ledger.reopened()
-    assert again.segment_bytes == ledger.log.segment_bytes
+    for sequence in range(2):
+        ledger.append(memoryview(with_headers((), producer_id=9, producer_epoch=0, base_sequence=sequence)))
+        ledger.entries.append(b"".join(ledger.log.snapshot(len(ledger.entries))))
+        assert ledger.reopened().segment_bytes == ledger.log.segment_bytes
 
 
 @pytest.mark.parametrize("power_lost", [False, True])
@@ -180,6 +185,23 @@ def test_the_last_transaction_id_stays_known_when_its_record_is_gone(
         assert (await sn_now(partition))[1:] == (12, 3)
 
     play(written, claimed, claimed_again, power_lost=power_lost)
+
+
+def test_the_transaction_id_of_a_damaged_record_is_known_from_a_later_entry(play: Play) -> None:
+    async def written(act: Any) -> None:
+        partition = await act.partition(conditional=True)
+        await act.append_batch(partition, with_id(7))
+        await act.append_batch(partition, with_id(8))
+        assert await fence(act, partition, b"w") is None
+        await act.clock.sleep(1)
+        act.damage(partition, 1)
+
+    async def claimed(act: Any) -> None:
+        partition = await act.partition(conditional=True)
+        assert await sn_now(partition) == SN(None, 8, 1)
+        assert (await act.send_batch(partition, with_id(7)).wait()).error == ErrorCode.INVALID_RECORD
+
+    play(written, claimed)
 
 
 # --- fencing tokens -------------------------------------------------------------------------------------------------
