@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from struct import iter_unpack
 from typing import Any, Final
 
-from gnomon.broker.partition.terms import Terms
+from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.subscriptions.subscription import SubscriptionType
 from gnomon.client.errors import InvalidCall
 from gnomon.client.protocol import (

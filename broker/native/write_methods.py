@@ -25,10 +25,10 @@ from gnomon.broker.native.hosts import not_open
 from gnomon.broker.native.translated import in_translated_task
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.batch_client import BatchClient
+from gnomon.broker.partition.conditions.terms import Terms, TokenRefused, TransactionRefused
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.refused_batches import RefusedBatches
-from gnomon.broker.partition.terms import Terms, TokenRefused, TransactionRefused
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.topics.topic_records import TopicRecords

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gnomon.broker.partition.marks import NO_MARKS, marks_at_once
+from gnomon.broker.partition.conditions.marks import NO_MARKS, marks_at_once
+from gnomon.broker.partition.conditions.terms import LogEnd, Terms
 from gnomon.broker.partition.producers import Duplicate, Producers
 from gnomon.broker.partition.recoding import recoded_at_once
-from gnomon.broker.partition.terms import LogEnd, Terms
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import (
     HEADER_BYTES,

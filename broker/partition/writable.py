@@ -38,9 +38,10 @@ from gnomon.bookie.ids import EntryId
 from gnomon.broker.partition.appends import WITHOUT_MEMORY, AppendCallback, Appends, InFlight, Produced
 from gnomon.broker.partition.batch_thread import BatchThread, ClientGone
 from gnomon.broker.partition.chain import Chain
+from gnomon.broker.partition.conditions.marks import BatchMarks, marks_of
+from gnomon.broker.partition.conditions.terms import Terms, TermsRefused
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
-from gnomon.broker.partition.marks import Marks, marks_of
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.read_index import ReadIndex
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
@@ -55,7 +56,6 @@ from gnomon.broker.partition.state import (
     PartitionEvent,
     PartitionState,
 )
-from gnomon.broker.partition.terms import Terms, TermsRefused
 from gnomon.log.entry import NO_OFFSET, Offset
 from gnomon.log.segment import Segment
 from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
@@ -497,7 +497,7 @@ class Writable(Readable):
         self._resume()
 
 
-def _unpacked(settings: PartitionSettings, batch: memoryview, bytes_max: int) -> tuple[memoryview, Marks | None]:
+def _unpacked(settings: PartitionSettings, batch: memoryview, bytes_max: int) -> tuple[memoryview, BatchMarks | None]:
     """The batch in the codec of the topic, and the terms in its records if they may have some.
 
     Raises:

@@ -55,7 +55,7 @@ PURE = (
     "log/plans/read_plan.py",
     "broker/partition/log.py",
     "broker/partition/producers.py",
-    "broker/partition/terms.py",
+    "broker/partition/conditions/terms.py",
     "broker/partition/refused_batches.py",
     "log/segment_record.py",
     "broker/shadow/image.py",

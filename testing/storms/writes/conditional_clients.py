@@ -75,9 +75,7 @@ class _Racer:
         async with connect(self._addresses, world=self._world, name=self._name) as client:
             while self._clock.monotonic() < until:
                 await self._clock.sleep(self._stream.expovariate(STEPS_A_SECOND))
-                step = self._stream.choice(
-                    [self._write, self._write, self._write, self._chain, self._fence, self._look]
-                )
+                step = self._stream.choice([*[self._write] * 3, self._chain, self._fence, self._look])
                 try:
                     await step(client)
                 except (*AWAY, errors.OutcomeUnknown):

@@ -7,7 +7,7 @@
     truth.check(final)                     # the whole log, read after the faults have healed
 
 1. An acknowledged write is in the log, once, at its offset. A refused write is not. An unknown one may be.
-2. Each record directly follows the record that its writer expected. So of several writers with one expectation one wins.
+2. Each record directly follows the one that its writer expected. So of several writers with one expectation one wins.
 3. A refusal, and an answer of `end`, names an end that the log had at some instant between call and return: the record
    existed, and no later one was acknowledged before the call.
 4. A write with a fencing token is not acknowledged if another token was confirmed before its call.

@@ -18,11 +18,11 @@ from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.batch_client import BatchClient, BrokerItself
 from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.chain import Chain
+from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
-from gnomon.broker.partition.terms import Terms
 from gnomon.broker.stores import Stores, open_stores
 from gnomon.log.chains import ledgers_prefix
 from gnomon.log.entry import Offset

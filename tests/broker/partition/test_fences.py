@@ -11,10 +11,16 @@ from writes import ENDS, HeldUp, refusal, send, sn_now, write
 
 from gnomon.bookie.errors import LedgerFailed
 from gnomon.broker.partition import log as partition_log
+from gnomon.broker.partition.conditions.terms import (
+    PositionRefused,
+    Terms,
+    TermsRefused,
+    TokenRefused,
+    TransactionRefused,
+)
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.partition import Partition
-from gnomon.broker.partition.terms import PositionRefused, Terms, TermsRefused, TokenRefused, TransactionRefused
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import EntryKind, unpack_entry
 from gnomon.log.sn import EMPTY, SN

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.broker.partition.marks import (
+from gnomon.broker.partition.conditions.marks import (
     NO_MARKS,
     RECORDS_AT_ONCE_MAX,
     RECORDS_MAX,
+    BatchMarks,
     ExpectedOffset,
-    Marks,
     marks_at_once,
     marks_of,
 )
@@ -31,7 +31,7 @@ def batch_of(*records: tuple[Header, ...], codec: int = Codec.NONE, value: bytes
     return memoryview(build_batch(made, base_timestamp=0, compression=codec))
 
 
-def found(batch: memoryview) -> Marks:
+def found(batch: memoryview) -> BatchMarks:
     marks = marks_at_once(batch, parse_batch(batch))
     assert marks == marks_of(batch, parse_batch(batch))
     return marks
@@ -47,7 +47,7 @@ def test_any_record_may_have_terms_in_any_codec(codec: int) -> None:  # 2
         ((TRANSACTION_ID, b"7"), (EXPECTED_OFFSET, b"21")),
         codec=codec,
     )
-    assert found(batch) == Marks((ExpectedOffset(2, 19), ExpectedOffset(4, 21)), 5, 7, b"writer-7")
+    assert found(batch) == BatchMarks((ExpectedOffset(2, 19), ExpectedOffset(4, 21)), 5, 7, b"writer-7")
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -13,9 +13,9 @@ from writes import ENDS, HeldUp, refusal, send, sn_now, trimmed, write
 from gnomon.bookie.errors import LedgerFailed
 from gnomon.broker.partition import log as partition_log
 from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.conditions.terms import Terms, TermsRefused
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.producers import Duplicate
-from gnomon.broker.partition.terms import Terms, TermsRefused
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import Offset
 from gnomon.log.sn import EMPTY, SN

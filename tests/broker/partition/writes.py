@@ -8,8 +8,8 @@ import pytest
 
 from gnomon.bookie.errors import LedgerFailed
 from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.partition import Partition
-from gnomon.broker.partition.terms import Terms
 from gnomon.log.last_record import last_sn
 from gnomon.log.sn import SN
 from gnomon.wire.kafka.errors import ErrorCode

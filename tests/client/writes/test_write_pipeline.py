@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gnomon.broker.partition.conditions.terms import Terms, TermsRefused
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
-from gnomon.broker.partition.terms import Terms, TermsRefused
 from gnomon.client.errors import CasWriteException, OutcomeUnknown, Unavailable
 from gnomon.client.writes import write_pipeline as pipeline_module
 from gnomon.client.writes.client_write import PREVIOUS, ClientTerms, ClientWrite, Expected, WriteRecord

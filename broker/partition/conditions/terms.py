@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gnomon.broker.partition.marks import Marks
+from gnomon.broker.partition.conditions.marks import BatchMarks
 from gnomon.log.sn import SN, Match, match
 
 
@@ -65,7 +65,7 @@ class Terms:
         self.expected = expected
         self.token = token
         self.new_token = new_token
-        self.marks: Marks | None = None
+        self.marks: BatchMarks | None = None
         """The terms in the headers of the records; None as long as they were not searched."""
         self.sn: SN | None = None
         """The batch's last record; None for a refused batch, and for one that was in the log already."""
@@ -94,7 +94,7 @@ class Terms:
                 raise PositionRefused(text, end, may_hold=found is Match.AHEAD)
 
 
-def _judge_marks(marks: Marks, end: LogEnd) -> None:
+def _judge_marks(marks: BatchMarks, end: LogEnd) -> None:
     last = end.sn.transaction_id or 0
     if marks.first_transaction_id is not None and marks.first_transaction_id < last:
         text = f"TRANSACTION_OUT_OF_ORDER 513 given={marks.first_transaction_id} current={last}: ids never fall"

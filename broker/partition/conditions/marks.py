@@ -37,7 +37,7 @@ class ExpectedOffset(NamedTuple):
     offset: int
 
 
-class Marks(NamedTuple):
+class BatchMarks(NamedTuple):
     """The terms in the headers of a batch's records."""
 
     offsets: tuple[ExpectedOffset, ...] = ()
@@ -46,10 +46,10 @@ class Marks(NamedTuple):
     token: bytes | None = None
 
 
-NO_MARKS: Final = Marks()
+NO_MARKS: Final = BatchMarks()
 
 
-def marks_at_once(view: memoryview, batch: BatchHeader) -> Marks:
+def marks_at_once(view: memoryview, batch: BatchHeader) -> BatchMarks:
     """The marks of a batch, if that takes less than a turn of the event loop.
 
     Args:
@@ -74,7 +74,7 @@ def marks_at_once(view: memoryview, batch: BatchHeader) -> Marks:
     return marks_of(view, batch, AT_ONCE_BYTES_MAX)
 
 
-def marks_of(view: memoryview, batch: BatchHeader, bytes_max: int = RECODED_BYTES_MAX) -> Marks:
+def marks_of(view: memoryview, batch: BatchHeader, bytes_max: int = RECODED_BYTES_MAX) -> BatchMarks:
     """The marks of a batch.
 
     Args:
@@ -161,10 +161,10 @@ class _FoundMarks:
             raise _invalid(number, FENCING_TOKEN, "is not that of an earlier record: a batch has one token")
         self._token = token
 
-    def marks(self) -> Marks:
+    def marks(self) -> BatchMarks:
         """The marks of all records."""
         ids = self._transaction_ids
-        return Marks(tuple(self._offsets), ids[0] if ids else None, ids[-1] if ids else None, self._token)
+        return BatchMarks(tuple(self._offsets), ids[0] if ids else None, ids[-1] if ids else None, self._token)
 
 
 def _number(number: int, name: str, value: bytes) -> int:
