@@ -2,16 +2,14 @@
 
 1. A batch that is refused before it reaches the log is noted, so that no later batch of its producer overtakes it
    (`producers` invariant 5).
-2. `end` is answered after the metadata service has confirmed that this broker leads the partition, as the refusal of
-   an expectation that may come true is (`terms` invariant 3).
+2. `end` is answered once all that was given out before is durable, and the metadata service has confirmed that this
+   broker leads the partition. So the answer was the end of the log at some instant of the call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
-
-import trio
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.authorization.native_access import NativeAccess
@@ -21,17 +19,13 @@ from gnomon.broker.configs.topic_configs import CONDITIONAL
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.native.arguments import checked, fence_args, write_args
-from gnomon.broker.native.hosts import not_open
 from gnomon.broker.native.translated import in_translated_task
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.conditions.terms import Terms, TokenRefused, TransactionRefused
-from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.refused_batches import RefusedBatches
-from gnomon.broker.placement.placement import Placement
 from gnomon.broker.producer_ids import ProducerIds
-from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
 from gnomon.client.errors import (
     BatchEarly,
@@ -46,7 +40,7 @@ from gnomon.client.errors import (
     TransactionOutOfOrder,
     Unavailable,
 )
-from gnomon.log.last_record import last_sn, sn_of
+from gnomon.log.last_record import sn_of
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.rpc.call import Call, Method
 from gnomon.runtime.tasks import Tasks
@@ -71,9 +65,7 @@ class WriteMethods:
         self,
         access: NativeAccess,
         topics: Topics,
-        records: TopicRecords,
         routes: Routes,
-        placement: Placement,
         refused: RefusedBatches,
         producer_ids: ProducerIds,
         metrics: Metrics,
@@ -82,9 +74,7 @@ class WriteMethods:
     ) -> None:
         self._access = access
         self._topics = topics
-        self._records = records
         self._routes = routes
-        self._placement = placement
         self._refused = refused
         self._producer_ids = producer_ids
         self._metrics = metrics
@@ -97,7 +87,7 @@ class WriteMethods:
             "producer_id": in_translated_task(self._tasks, self._producer_id),
             "write": self._write,
             "fence": self._fence,
-            "end": in_translated_task(self._tasks, self._end),
+            "end": self._end,
         }
 
     async def _producer_id(self, call: Call) -> int:
@@ -161,40 +151,13 @@ class WriteMethods:
                 raise NotTaken(str(error)) from error
             raise InvalidCall(str(error)) from error
 
-    async def _end(self, call: Call) -> object:
-        """The SN of the last durable record, and the fencing token."""
+    def _end(self, call: Call) -> None:
+        """Answers with the SN of the last record and the fencing token, in the turn of the call among writes."""
         name, index = checked(call.args, str, int)
         self._access.question(NativeMethod.END, call.peer).check(Operation.DESCRIBE, topic(name))
-        await self._records.find(name)
-        self._placement.check_lease()
         partition = self._partition(name, index)
-        if await partition.opened() is None:
-            raise not_open(name, index, partition.failure)
-        if not await _confirmed(partition):
-            raise Unavailable(f"this broker is not certain to lead partition {index} of topic '{name}'")
-        log = partition.log
-        if log is None:
-            raise NotLeader(f"another broker leads partition {index} of topic '{name}'")
-        return [await self._durable_sn(partition, log), log.token]
-
-    async def _durable_sn(self, partition: Partition, log: PartitionLog) -> object:
-        if log.high_watermark == log.next_offset:
-            return log.sn.encode()
-        return (await last_sn(partition.segments, log.high_watermark)).encode()
-
-
-async def _confirmed(partition: Partition) -> bool:
-    answered = trio.Event()
-    certain = False
-
-    def done(confirmed: bool) -> None:
-        nonlocal certain
-        certain = confirmed
-        answered.set()
-
-    partition.confirm(done)
-    await answered.wait()
-    return certain
+        terms = Terms(looks=True)
+        partition.append(memoryview(b""), _WriteCall(call, partition, terms, 0, self._tasks), None, terms)
 
 
 def _records_count(records: memoryview) -> int:
@@ -253,8 +216,10 @@ class _WriteCall:
         if outcome.error != ErrorCode.NONE:
             self._call.fail(self._failure(outcome))
             return
-        sn = self._terms.sn
-        if self._terms.new_token is not None:
+        sn, end = self._terms.sn, self._terms.end
+        if end is not None:
+            self._call.reply([end.sn.encode(), end.token])
+        elif self._terms.new_token is not None:
             self._call.reply()
         elif sn is None:  # a repeat
             self._tasks.start_soon(self._answer_repeat, outcome.base_offset + self._records_count - 1)

@@ -183,6 +183,9 @@ class Writable(Readable):
             self._defer(records, callback, slot, terms)
             self._tasks.start_soon(self._roll_and_resume)
             return
+        if terms is not None and terms.looks:
+            self._look(log, callback, slot, terms)
+            return
         if terms is not None and terms.new_token is not None:
             self._fence(log, callback, slot, terms)
             return
@@ -223,6 +226,16 @@ class Writable(Readable):
         else:
             done = Produced(ErrorCode.NONE, NO_OFFSET, -1, log.start_offset)
             self._appends.after_all(callback, slot, lambda: callback.appended(slot, done))
+
+    def _look(self, log: PartitionLog, callback: AppendCallback, slot: Any, terms: Terms) -> None:
+        """Answers with the present end of the log once it is durable, and this broker certainly leads."""
+        terms.end = log.end
+        done = Produced(ErrorCode.NONE, NO_OFFSET, -1, log.start_offset)
+        self._appends.after_all(callback, slot, lambda: self._settle_if_certain(done, callback, slot))
+
+    def _settle_if_certain(self, outcome: Produced, callback: AppendCallback, slot: Any) -> None:
+        suspended = self._appends.suspend(callback, slot)
+        self.confirm(lambda certain: self._appends.settle(suspended, outcome if certain else _NOT_CONFIRMED))
 
     def _unpack_later(
         self,
@@ -276,8 +289,7 @@ class Writable(Readable):
     def _rejected(self, error: BatchRejected, records: memoryview, callback: AppendCallback, slot: Any) -> None:
         refusal = Produced.refusal(error.error_code, error.text)
         if error.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            suspended = self._appends.suspend(callback, slot)
-            self.confirm(lambda certain: self._appends.settle(suspended, refusal if certain else _NOT_CONFIRMED))
+            self._settle_if_certain(refusal, callback, slot)
         elif error.error_code == ErrorCode.POLICY_VIOLATION:
             self._refuse(records, callback, slot, refusal)  # the next one may be taken
         else:

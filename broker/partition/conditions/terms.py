@@ -50,21 +50,32 @@ class TokenRefused(TermsRefused):
 
 
 class Terms:
-    """The terms of one append; `sn` or `refused` is set once it is decided."""
+    """The terms of one append; `sn`, `end` or `refused` is set once it is decided."""
 
-    __slots__ = ("expected", "marks", "new_token", "refused", "sn", "token")
+    __slots__ = ("end", "expected", "looks", "marks", "new_token", "refused", "sn", "token")
 
-    def __init__(self, expected: SN | None = None, token: bytes | None = None, new_token: bytes | None = None) -> None:
+    def __init__(
+        self,
+        expected: SN | None = None,
+        token: bytes | None = None,
+        new_token: bytes | None = None,
+        *,
+        looks: bool = False,
+    ) -> None:
         """Terms that are not judged yet.
 
         Args:
             expected: the fields of the SN that have to match; None if any end of the log will do.
             token: the partition's fencing token must be this one; None if any will do.
             new_token: a fence instead of a batch: the token of the partition from then on, empty for none.
+            looks: a question for the end of the log instead of a batch.
         """
         self.expected = expected
         self.token = token
         self.new_token = new_token
+        self.looks = looks
+        self.end: LogEnd | None = None
+        """The end of the log when it was the question's turn; all of it is durable when the question is answered."""
         self.marks: BatchMarks | None = None
         """The terms in the headers of the records; None as long as they were not searched."""
         self.sn: SN | None = None

@@ -407,3 +407,75 @@ def test_a_fence_waits_for_its_turn_among_writes() -> None:
     assert log.fence(Terms(SN(sequence_id=0), None, b"w"), 1) is not None
     with pytest.raises(TokenRefused):
         log.append(batch_of(), NOW, 2, Terms(None, b"x"))
+
+
+# --- the end of the log ---------------------------------------------------------------------------------------------
+
+
+def look(act: Any, partition: Partition) -> tuple[Any, Terms]:
+    terms = Terms(looks=True)
+    return act.send_batch(partition, b"", terms), terms
+
+
+def test_a_question_for_the_end_is_answered_in_its_turn_once_all_before_it_is_durable(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        answer, terms = look(act, partition)
+        assert (await answer.wait()).error == ErrorCode.NONE
+        assert terms.end is not None
+        assert (terms.end.sn, terms.end.token) == (EMPTY, b"")
+        held = HeldUp(partition, monkeypatch)
+        written = act.send_batch(partition, act.batch("0"))
+        fenced = act.send_batch(partition, b"", Terms(None, None, b"w"))
+        answer, terms = look(act, partition)
+        await act.clock.sleep(1)
+        assert written.outcome is fenced.outcome is answer.outcome is None
+        held.go_on()
+        assert (await answer.wait()).error == ErrorCode.NONE
+        assert terms.end is not None
+        assert (terms.end.sn, terms.end.token) == (SN(Dlsn(0, 0, 0), -1, 0), b"w")
+
+    play(body)
+
+
+def test_the_end_after_a_failed_write_is_that_of_the_log_that_was_opened_again(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await write(act, partition, "0")
+        held = HeldUp(partition, monkeypatch)
+        lost = act.send_batch(partition, act.batch("1"))
+        fenced = act.send_batch(partition, b"", Terms(None, None, b"w"))
+        before, _ = look(act, partition)
+        await act.clock.sleep(1)
+        held.go_on(LedgerFailed("the disk is gone", outcome_unknown=True))
+        for answer in (lost, fenced, before):
+            assert (await answer.wait()).error == ErrorCode.KAFKA_STORAGE_ERROR
+        answer, terms = look(act, partition)
+        assert (await answer.wait()).error == ErrorCode.NONE
+        assert terms.end is not None
+        assert (terms.end.sn, terms.end.token) == (SN(Dlsn(0, 1, 0), -1, 1), b"w"), "both were stored after all"
+
+    play(body)
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_the_end_is_answered_only_by_a_broker_that_certainly_leads(
+    play: Play, monkeypatch: pytest.MonkeyPatch, certain: bool
+) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(policy=CLUSTER)
+        await write(act, partition, "0")
+        asked: list[Callable[[bool], None]] = []
+        monkeypatch.setattr(partition, "confirm", asked.append)
+        answer, _ = look(act, partition)
+        await act.clock.sleep(1)
+        assert answer.outcome is None
+        asked[0](certain)
+        expected = ErrorCode.NONE if certain else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await answer.wait()).error == expected
+
+    play(body)
