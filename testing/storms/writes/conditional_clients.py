@@ -5,6 +5,7 @@ scenario = LogScenario(..., beside={"races": race_conditionally})
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import trio
@@ -13,13 +14,18 @@ import gnomon.client.errors as errors
 from gnomon.client.client import NativeClient, connect
 from gnomon.client.writes.client_write import PREVIOUS
 from gnomon.log.sn import EMPTY, SN
+from gnomon.log.term_headers import EXPECTED_OFFSET, FENCING_TOKEN
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT
 from gnomon.testing.storms.kafka.log_checker import LogHistory
-from gnomon.testing.storms.kafka.log_clients import SimulatedConsumer
+from gnomon.testing.storms.kafka.log_clients import PRODUCE_VERSION, SimulatedConsumer
 from gnomon.testing.storms.kafka.storm_clients import create_topic
 from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.writes.conditional_truth import ConditionalTruth, WriteAttempt
+from gnomon.wire.kafka.compression import Codec
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from gnomon.wire.kafka.records import Record, build_batch
 
 WRITERS = 3
 STEPS_A_SECOND = 4.0
@@ -57,6 +63,7 @@ class _Racer:
     """One writer: it appends behind what it believes to be the end, alone, in chains, and under a token of its own."""
 
     def __init__(self, cluster: WireCluster, topic: str, name: str, truth: ConditionalTruth) -> None:
+        self._cluster = cluster
         self._world = cluster.world
         self._clock = cluster.world.clock
         self._addresses = ",".join(f"{host}:{NATIVE_PORT}" for host in cluster.hosts)
@@ -75,7 +82,7 @@ class _Racer:
         async with connect(self._addresses, world=self._world, name=self._name) as client:
             while self._clock.monotonic() < until:
                 await self._clock.sleep(self._stream.expovariate(STEPS_A_SECOND))
-                step = self._stream.choice([*[self._write] * 3, self._chain, self._fence, self._look])
+                step = self._stream.choice([*[self._write] * 3, self._produce, self._chain, self._fence, self._look])
                 try:
                     await step(client)
                 except (*AWAY, errors.OutcomeUnknown):
@@ -115,6 +122,41 @@ class _Racer:
     def _lost(self, attempt: WriteAttempt, refused: errors.CasWriteException) -> None:
         attempt.refused(refused.current.sequence_id, self._clock.monotonic())
         self._known = SN(sequence_id=refused.current.sequence_id)
+
+    async def _produce(self, client: NativeClient) -> None:
+        """Writes by Kafka's protocol, with the terms in the headers of a record."""
+        end = -1 if self._known.sequence_id is None else self._known.sequence_id
+        attempt = self._attempt(SN(sequence_id=end))
+        headers = [(EXPECTED_OFFSET, b"%d" % (end + 1))]
+        if self._token is not None:
+            headers.append((FENCING_TOKEN, self._token))
+        record = Record(value=attempt.value, headers=tuple(headers))
+        batch = build_batch(
+            [record], base_timestamp=self._clock.wall_ms(), compression=self._stream.choice(list(Codec))
+        )
+        data = TopicProduceData(name=self._topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+        request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
+        connection = await self._cluster.leader(self._topic, 0)
+        try:
+            answer = await connection.request(request, PRODUCE_VERSION, ProduceResponse)
+        finally:
+            connection.close()
+        (produced,) = answer.responses[0].partition_responses
+        if produced.error_code == ErrorCode.INVALID_RECORD:
+            self._take_refusal(attempt, produced.error_message or "")
+        elif produced.error_code == ErrorCode.NONE:
+            attempt.written(produced.base_offset, self._clock.monotonic())
+            self._known = SN(sequence_id=produced.base_offset)
+
+    def _take_refusal(self, attempt: WriteAttempt, text: str) -> None:
+        found = re.match(r"CAS_WRITE_EXCEPTION 525 expected=\d+ current=(\d+): ", text)
+        if found is not None:
+            attempt.refused(int(found[1]) - 1, self._clock.monotonic())
+            self._known = SN(sequence_id=int(found[1]) - 1)
+        else:
+            assert text.startswith("TOKEN_MISMATCH "), text
+            attempt.refused(None, self._clock.monotonic())
+            self._token = None
 
     async def _chain(self, client: NativeClient) -> None:
         """Several writes ahead of their answers; each expects the one before it."""
