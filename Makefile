@@ -40,7 +40,8 @@ planted: $(STAMP) ## bugs planted into the product, and how many seeds find each
 		tests/simulation/test_planted_clusters.py tests/simulation/test_planted_shadows.py \
 		tests/simulation/test_planted_subscriptions.py tests/simulation/test_planted_groups.py \
 		tests/simulation/test_planted_logs.py tests/simulation/test_planted_plans.py \
-		tests/simulation/test_planted_sinks.py tests/simulation/test_planted_judges.py --planted
+		tests/simulation/test_planted_sinks.py tests/simulation/test_planted_conditions.py \
+		tests/simulation/test_planted_judges.py --planted
 
 attacks: $(STAMP) ## hostile requests to a real broker beside a healthy client: a table of memory, processor time and the client's slowest answer
 	@$(BIN)/python -m pytest -q -s -p no:cacheprovider tests/attacks

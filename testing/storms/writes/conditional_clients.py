@@ -104,9 +104,8 @@ class _Racer:
             )
         except errors.CasWriteException as refused:
             self._lost(attempt, refused)
-        except errors.TokenMismatch:
-            attempt.refused(None, self._clock.monotonic())
-            self._token = None
+        except errors.TokenMismatch as refused:
+            self._fenced(attempt, refused.current)
         except errors.TransactionOutOfOrder:
             attempt.refused(None, self._clock.monotonic())
         else:
@@ -118,6 +117,10 @@ class _Racer:
         known = self._known
         parts = [known, SN(sequence_id=known.sequence_id), SN(known.dlsn, sequence_id=known.sequence_id), None]
         return self._stream.choice(parts)
+
+    def _fenced(self, attempt: WriteAttempt, token: bytes) -> None:
+        attempt.refused(None, self._clock.monotonic(), token)
+        self._token = None
 
     def _lost(self, attempt: WriteAttempt, refused: errors.CasWriteException) -> None:
         attempt.refused(refused.current.sequence_id, self._clock.monotonic())
@@ -154,9 +157,9 @@ class _Racer:
             attempt.refused(int(found[1]) - 1, self._clock.monotonic())
             self._known = SN(sequence_id=int(found[1]) - 1)
         else:
-            assert text.startswith("TOKEN_MISMATCH "), text
-            attempt.refused(None, self._clock.monotonic())
-            self._token = None
+            token = re.match(r"TOKEN_MISMATCH given='.*' current='(.*)': ", text)
+            assert token is not None, text
+            self._fenced(attempt, token[1].encode())
 
     async def _chain(self, client: NativeClient) -> None:
         """Several writes ahead of their answers; each expects the one before it."""
@@ -171,13 +174,14 @@ class _Racer:
             for attempt, pending in sent:
                 try:
                     sn = await pending.sn()
-                except (errors.CasWriteException, errors.TokenMismatch) as refused:
-                    if is_judged and isinstance(refused, errors.CasWriteException):
+                except errors.CasWriteException as refused:
+                    if is_judged:
                         self._lost(attempt, refused)
                     else:
-                        attempt.refused(None, self._clock.monotonic())  # behind a refused one
-                    if isinstance(refused, errors.TokenMismatch):
-                        self._token = None
+                        attempt.refused(None, self._clock.monotonic())  # behind the refused one
+                    is_judged = False
+                except errors.TokenMismatch as refused:
+                    self._fenced(attempt, refused.current)
                     is_judged = False
                 else:
                     attempt.written(sn.sequence_id or 0, self._clock.monotonic())
@@ -190,6 +194,7 @@ class _Racer:
             return
         self._values += 1
         token, called = f"{self._name}/{self._values}".encode(), self._clock.monotonic()
+        self._truth.fences_with(token, called)
         await client.fence(self._topic, 0, token)
         self._truth.fenced(token, called, self._clock.monotonic())
         self._token = token

@@ -10,7 +10,8 @@
 2. Each record directly follows the one that its writer expected. So of several writers with one expectation one wins.
 3. A refusal, and an answer of `end`, names an end that the log had at some instant between call and return: the record
    existed, and no later one was acknowledged before the call.
-4. A write with a fencing token is not acknowledged if another token was confirmed before its call.
+4. A write with a fencing token is not acknowledged if another token was confirmed before its call. A write is refused
+   only for a token that somebody tried to set; for no token, only if none was confirmed before its call.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ class WriteAttempt:
     current: int | None = None
     """The end that the refusal names, if it was refused for its expectation."""
     is_refused: bool = False
+    refused_for: bytes | None = None
+    """The token that the refusal names, if it was refused for its own."""
 
     def written(self, offset: int, now: float) -> None:
         """The write was acknowledged."""
         self.offset, self.returned = offset, now
 
-    def refused(self, current: int | None, now: float) -> None:
-        """The write was refused; `current` is None if the token was the reason."""
-        self.is_refused, self.current, self.returned = True, current, now
+    def refused(self, current: int | None, now: float, token: bytes | None = None) -> None:
+        """The write was refused: the log ended with `current`, or the partition had another token."""
+        self.is_refused, self.current, self.refused_for, self.returned = True, current, token, now
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class ConditionalTruth:
     ends: list[tuple[int, float, float]] = field(default_factory=list)
     """Sequence id, call and return of each answer of `end`."""
     fences: list[ConfirmedFence] = field(default_factory=list)
+    tokens: dict[bytes, float] = field(default_factory=dict)
+    """When the fence with each token was called, whatever became of it."""
 
     def attempt(self, value: bytes, expected: int | None, now: float, token: bytes | None = None) -> WriteAttempt:
         """A writer calls; values are unique."""
@@ -73,6 +78,10 @@ class ConditionalTruth:
     def ended(self, sequence_id: int, called: float, returned: float) -> None:
         """`end` was answered."""
         self.ends.append((sequence_id, called, returned))
+
+    def fences_with(self, token: bytes, now: float) -> None:
+        """Somebody calls to set a token, which is unique."""
+        self.tokens[token] = now
 
     def fenced(self, token: bytes, called: float, returned: float) -> None:
         """A fence was answered; tokens are unique."""
@@ -129,7 +138,13 @@ class ConditionalTruth:
 
     def _check_tokens(self) -> None:
         confirmed = {fence.token: fence for fence in self.fences}
+        first = min((fence.returned for fence in self.fences), default=inf)
         for attempt in self.attempts.values():
+            named = attempt.refused_for
+            if named:
+                assert self.tokens.get(named, inf) <= attempt.returned, f"{attempt.value!r} was refused for {named!r}"
+            elif named is not None:
+                assert attempt.called <= first, f"{attempt.value!r} was refused for no token, and there was one"
             if attempt.token is None or attempt.offset is None:
                 continue
             own = confirmed.get(attempt.token)

@@ -63,9 +63,9 @@ def empty_segment_forgets(patch: pytest.MonkeyPatch) -> None:
 def replay_late(patch: pytest.MonkeyPatch) -> None:
     append = PartitionLog.append
 
-    def late(log: Any, view: Any, now_ms: int, entry: int) -> Any:
+    def late(log: Any, view: Any, now_ms: int, entry: int, terms: Any = None) -> Any:
         log._replay_from = max(log._replay_from, entry)
-        return append(log, view, now_ms, entry)
+        return append(log, view, now_ms, entry, terms)
 
     patch.setattr(PartitionLog, "append", late)
 
@@ -169,14 +169,16 @@ def refused_batch_overtaken(patch: pytest.MonkeyPatch) -> None:
 def append_while_rolling(patch: pytest.MonkeyPatch) -> None:
     append = Partition.append
 
-    def careless(partition: Any, records: Any, callback: Any, slot: Any, *, by_all: bool = False) -> None:
+    def careless(
+        partition: Any, records: Any, callback: Any, slot: Any, terms: Any = None, *, by_all: bool = False
+    ) -> None:
         if partition._state is not PartitionState.ROLLING:
-            append(partition, records, callback, slot, by_all=by_all)
+            append(partition, records, callback, slot, terms, by_all=by_all)
             return
         partition._state = PartitionState.OPEN
         with pytest.MonkeyPatch.context() as meanwhile:
             meanwhile.setattr(PartitionLog, "roll_due", lambda *arguments: False)
-            append(partition, records, callback, slot, by_all=by_all)
+            append(partition, records, callback, slot, terms, by_all=by_all)
         if partition._state is PartitionState.OPEN:
             partition._state = PartitionState.ROLLING
 
@@ -208,7 +210,7 @@ def segment_late(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a new start of the log is not stored", breaks="broker.partition.chain 4")
 def start_not_durable(patch: pytest.MonkeyPatch) -> None:
-    async def shrink(segment: Any, end_entry: Any, start_offset: Any, **joined: Any) -> None:
+    async def shrink(segment: Any, end_entry: Any, start_offset: Any, last: Any = None, **joined: Any) -> None:
         await segment.ledger.shrink(end_entry, **joined)
 
     patch.setattr(Chain, "shrink", staticmethod(shrink))
@@ -218,9 +220,9 @@ def start_not_durable(patch: pytest.MonkeyPatch) -> None:
 def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
     shrink = Chain.shrink
 
-    async def too_far(segment: Any, end_entry: Any, start_offset: Any, **joined: Any) -> None:
+    async def too_far(segment: Any, end_entry: Any, start_offset: Any, last: Any = None, **joined: Any) -> None:
         end = min(end_entry + 1, segment.ledger.last_add_confirmed + 1)
-        await shrink(segment, EntryId(end), start_offset, **joined)
+        await shrink(segment, EntryId(end), start_offset, last, **joined)
 
     patch.setattr(Chain, "shrink", staticmethod(too_far))
 

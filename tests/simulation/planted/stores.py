@@ -119,8 +119,8 @@ def garbage_by_old_list(patch: pytest.MonkeyPatch) -> None:
 def undurable_read(patch: pytest.MonkeyPatch) -> None:
     append = PartitionLog.append
 
-    def ahead(log: Any, view: Any, now_ms: int, entry: int) -> Any:
-        verdict = append(log, view, now_ms, entry)
+    def ahead(log: Any, view: Any, now_ms: int, entry: int, terms: Any = None) -> Any:
+        verdict = append(log, view, now_ms, entry, terms)
         log.high_watermark = log.next_offset
         return verdict
 

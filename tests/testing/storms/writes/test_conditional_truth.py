@@ -69,3 +69,21 @@ def test_a_write_with_an_old_token_after_a_new_one_was_confirmed_is_found(called
             truth.check([(0, b"a")])
     else:
         truth.check([(0, b"a")])
+
+
+@pytest.mark.parametrize(
+    ("token", "called", "is_wrong"), [(b"new", 3.0, False), (b"odd", 3.0, True), (b"", 3.0, True), (b"", 0.4, False)]
+)
+def test_a_refusal_for_a_token_that_the_partition_cannot_have_is_found(  # 4
+    token: bytes, called: float, is_wrong: bool
+) -> None:
+    truth = ConditionalTruth()
+    for name, time in ((b"old", 0.0), (b"new", 1.0)):
+        truth.fences_with(name, time)
+    truth.fenced(b"old", 0.0, 0.5)
+    truth.attempt(b"a", None, called, b"old").refused(None, 4.0, token)
+    if is_wrong:
+        with pytest.raises(AssertionError, match="was refused for"):
+            truth.check([])
+    else:
+        truth.check([])
