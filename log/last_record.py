@@ -52,7 +52,7 @@ def _sn_in(segment: Segment, view: EntryView, entry: EntryId, offset: int) -> SN
 
 
 async def last_sn(segments: Sequence[Segment], end: Offset) -> SN:
-    """The SN of the last record of a log that ends at `end`; if it is gone, as the last segment's ledger records it.
+    """The SN of the last record of a log that ends at `end`, as the last segment's ledger records it, or as it is read.
 
     Args:
         segments: of the log, in order.
@@ -66,11 +66,8 @@ async def last_sn(segments: Sequence[Segment], end: Offset) -> SN:
     """
     if end == 0:
         return EMPTY
-    found = await sn_of(segments, end - 1)
-    stored = segments[-1].ledger.properties.get(LAST_RECORD)
-    if found.dlsn is None:
-        with suppress(ValueError):
-            recorded = SN.decode(stored)
-            if recorded.sequence_id == found.sequence_id:
-                return recorded
-    return found
+    with suppress(ValueError):
+        recorded = SN.decode(segments[-1].ledger.properties.get(LAST_RECORD))
+        if recorded.sequence_id == end - 1:
+            return recorded
+    return await sn_of(segments, end - 1)

@@ -194,6 +194,8 @@ class Writable(Readable):
         try:
             verdict = log.append(records, now_ms, self.segments[-1].ledger.next_entry, terms)
         except BatchRejected as error:
+            if terms is not None:  # of a chain, whose later batches must not be written
+                self._note_refused(records)
             self._rejected(error, records, callback, slot)
             return
         except TermsRefused as error:
@@ -268,6 +270,8 @@ class Writable(Readable):
             )
         except (BatchRejected, TooLarge) as error:
             self._recoding = False
+            if terms is not None:
+                self._note_refused(records)
             self._rejected(too_large(error) if isinstance(error, TooLarge) else error, records, callback, slot)
         except ClientGone as error:
             self._recoding = False

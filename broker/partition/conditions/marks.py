@@ -22,6 +22,8 @@ from gnomon.wire.kafka.records import Record, iterate_records
 
 RECORDS_MAX: Final = 20_000
 """The most records of a batch on a topic whose records may have terms."""
+SEARCHED_BYTES_MAX: Final = 4 << 20
+"""Looking for the names in as many bytes takes some 2 ms."""
 RECORDS_AT_ONCE_MAX: Final = 2_000
 """Reading as many takes some 4 ms."""
 _COMMON: Final = b"gnomon."
@@ -60,7 +62,7 @@ def marks_at_once(view: memoryview, batch: BatchHeader) -> BatchMarks:
         TakesLong: it takes longer.
         BatchRejected: as `marks_of`.
     """
-    if batch.compression != Codec.NONE and len(view) > AT_ONCE_BYTES_MAX:
+    if len(view) > (SEARCHED_BYTES_MAX if batch.compression == Codec.NONE else AT_ONCE_BYTES_MAX):
         raise TakesLong
     try:
         records = _unpacked(view, batch, AT_ONCE_BYTES_MAX)

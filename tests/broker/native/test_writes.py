@@ -291,6 +291,18 @@ def test_records_of_a_wrong_number_type_or_size_are_refused() -> None:
     writing(scenario)
 
 
+def test_a_chain_does_not_go_on_behind_a_record_that_is_too_large() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        async with client.writer("orders") as writer:
+            sent = [writer.send(b"x" * (2 << 20)), writer.send(b"y" * (300 << 10)), writer.send(b"z" * (300 << 10))]
+            for pending in sent:
+                with pytest.raises(InvalidRecords):
+                    await pending.sn()
+        assert (await client.end("orders")).sn == EMPTY
+
+    writing(scenario)
+
+
 def test_what_is_no_topic_for_writers_is_refused() -> None:
     async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
         for call in (lambda: client.write("none", b"0"), lambda: client.end("none")):

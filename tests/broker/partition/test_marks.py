@@ -10,6 +10,7 @@ from gnomon.broker.partition.conditions.marks import (
     NO_MARKS,
     RECORDS_AT_ONCE_MAX,
     RECORDS_MAX,
+    SEARCHED_BYTES_MAX,
     BatchMarks,
     ExpectedOffset,
     marks_at_once,
@@ -121,9 +122,12 @@ def test_a_batch_that_takes_long_is_left_to_a_thread(codec: int) -> None:  # 3
         assert marks_of(batch, parse_batch(batch)).last_transaction_id == 1
 
 
-def test_a_large_batch_without_the_names_needs_no_thread() -> None:  # 3
+def test_a_large_batch_without_the_names_needs_no_thread_up_to_a_size() -> None:  # 3
     batch = batch_of((), value=b"x" * (1 << 20))
     assert marks_at_once(batch, parse_batch(batch)) is NO_MARKS
+    batch = batch_of((), value=b"x" * SEARCHED_BYTES_MAX)
+    with pytest.raises(TakesLong):
+        marks_at_once(batch, parse_batch(batch))
 
 
 def test_no_more_is_unpacked_than_is_allowed() -> None:
