@@ -6,6 +6,7 @@ scenario = LogScenario(..., beside={"races": race_conditionally})
 from __future__ import annotations
 
 import re
+from functools import partial
 from random import Random
 
 import trio
@@ -21,6 +22,7 @@ from gnomon.testing.storms.kafka.log_checker import LogHistory
 from gnomon.testing.storms.kafka.log_clients import PRODUCE_VERSION, SimulatedConsumer
 from gnomon.testing.storms.kafka.storm_clients import create_topic
 from gnomon.testing.storms.kafka.wire_client import WireCluster
+from gnomon.testing.storms.shadows.shadow_clients import read_shadow
 from gnomon.testing.storms.writes.conditional_truth import ConditionalTruth, WriteAttempt
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
@@ -34,8 +36,13 @@ AWAY = (errors.NoSuchTopic, errors.Retriable, Unreachable)
 """Errors to retry: the broker does not know the new topic yet, or is away."""
 
 
-async def race_conditionally(cluster: WireCluster, seconds: float, *, name: str = "raced") -> None:
+async def race_conditionally(
+    cluster: WireCluster, seconds: float, *, name: str = "raced", shadow: bool = False
+) -> None:
     """Writers race to append to one partition for `seconds`; then the log is read and judged.
+
+    Args:
+        shadow: the log is also read through a shadow of the topic, meanwhile and at the end.
 
     Raises:
         AssertionError: `ConditionalTruth` found an error.
@@ -45,6 +52,8 @@ async def race_conditionally(cluster: WireCluster, seconds: float, *, name: str 
     async with trio.open_nursery() as nursery:
         for number in range(WRITERS):
             nursery.start_soon(_Racer(cluster, name, f"{name}-{number}", truth).run, seconds)
+        if shadow:
+            nursery.start_soon(partial(read_shadow, source=name, shadow=f"{name}-shadow"), cluster, seconds)
     await _judge(cluster, name, truth)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conditional_scenario import RACING
+from conditional_scenario import RACING, RACING_UNHEARD
 
 from gnomon.broker.kafka import configs
 from gnomon.broker.partition import log as log_module
@@ -68,7 +68,7 @@ def before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "a refusal of what lies beyond the end is not confirmed",
     breaks="broker.partition.conditions.terms 3",
-    found_by="tests/broker/partition/test_terms.py",
+    scenario=RACING_UNHEARD,
 )
 def unconfirmed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "confirm", lambda partition, done: done(True))
