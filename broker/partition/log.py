@@ -62,6 +62,9 @@ OVERRUN_BYTES_MAX = 4 << 30
 Retention drops whole segments, so up to this many bytes may stay on the disk for too long."""
 
 
+_HEADER_EXTRA = TRANSACTION_HEADER_BYTES - HEADER_BYTES
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
     """The topic's settings for its log; sizes in bytes, times in milliseconds, -1 = no limit."""
@@ -115,6 +118,8 @@ class PartitionLog:
         """The place of the last record that was appended since the opening; -1 if none was."""
         self._transaction_id = NO_TRANSACTION
         """The last transaction id that was given out."""
+        self._header_extra = 0
+        """The bytes by which an entry's header is longer for it."""
         self._token = b""
         self.begin_segment()
 
@@ -155,7 +160,7 @@ class PartitionLog:
         self.segment_first_append_ms = first_append_ms
         self._untimed_append_ms = now_ms
         self._replay_from = header.replay_from
-        self._transaction_id = header.transaction_id
+        self._set_transaction_id(header.transaction_id)
         self._bare = False
 
     def replay(self, header: EntryHeader, body: memoryview, now_ms: int) -> None:
@@ -165,7 +170,7 @@ class PartitionLog:
         """
         if header.kind == EntryKind.PRODUCERS:
             earlier_bytes, self._token = self.producers.restore_snapshot(body)
-            self._snapshots_bytes = earlier_bytes + len(body) + _header_extra(header.transaction_id)
+            self._snapshots_bytes = earlier_bytes + len(body) + (_HEADER_EXTRA if header.transaction_id >= 0 else 0)
             self._entries_since_snapshot = self._bytes_since_snapshot = 0
             return
         self._entries_since_snapshot += 1
@@ -177,7 +182,7 @@ class PartitionLog:
     def snapshot_due(self) -> bool:
         """Whether the next entry should be a producer snapshot, so that a replay stays short."""
         if self._bare:
-            return self._has_state
+            return len(self.producers) > 0 or bool(self._token)
         entries, size_bytes = self._entries_since_snapshot, self._bytes_since_snapshot
         if entries < SNAPSHOT_ENTRIES_MIN and size_bytes < SNAPSHOT_BYTES_MIN:
             return False
@@ -192,7 +197,7 @@ class PartitionLog:
         self._entries_since_snapshot = self._bytes_since_snapshot = 0
         self._bare = False
         body = self.producers.encode_snapshot(self._snapshots_bytes, self._token)
-        self._snapshots_bytes += len(body) + _header_extra(self._transaction_id)
+        self._snapshots_bytes += len(body) + self._header_extra
         return (self._header(EntryKind.PRODUCERS, self.next_offset, self.next_offset), body)
 
     def append(self, view: memoryview, now_ms: int, entry: int, terms: Terms | None = None) -> Append | Duplicate:
@@ -215,7 +220,7 @@ class PartitionLog:
                 raise BatchRejected(verdict, _sequence_text(verdict, batch))
         if self.refusal is not None:
             raise BatchRejected(ErrorCode.POLICY_VIOLATION, self.refusal)
-        transaction_id = self._transaction_id
+        transaction_id = None
         if settings.conditional and (terms is None or terms.marks is None):
             marks = marks_at_once(view, batch)
             if marks is not NO_MARKS or terms is not None:
@@ -223,7 +228,7 @@ class PartitionLog:
                 terms.marks = marks
         if terms is not None:
             terms.judge(self.end)
-            if terms.marks is not None and terms.marks.last_transaction_id is not None:
+            if terms.marks is not None:
                 transaction_id = terms.marks.last_transaction_id
         if settings.codec is not None and batch.compression != settings.codec:
             view = recoded_at_once(view, settings.codec, settings.batch_bytes_max)
@@ -237,11 +242,12 @@ class PartitionLog:
             self._check_timestamp(batch, now_ms)
         base_offset = self.next_offset
         self.next_offset = Offset(base_offset + batch.records_count)
-        self._transaction_id = transaction_id
+        if transaction_id is not None:
+            self._set_transaction_id(transaction_id)
         self._last_segment, self._last_entry, self._last_base = self._segment, entry, base_offset
         if batch.producer_id >= 0:
             self._remember(batch, base_offset, now_ms, timestamp)
-        elif not self._has_state:
+        elif not self._token and not len(self.producers):
             self._replay_from = entry + 1
         if timestamp > self.segment_max_timestamp:
             self.segment_max_timestamp = timestamp
@@ -249,7 +255,7 @@ class PartitionLog:
             self._untimed_append_ms = now_ms
         if self.segment_first_append_ms is None:
             self.segment_first_append_ms = now_ms
-        self.segment_bytes += len(view) + _header_extra(transaction_id)
+        self.segment_bytes += len(view) + self._header_extra
         self._bare = False
         self._entries_since_snapshot += 1
         self._bytes_since_snapshot += len(view)
@@ -278,13 +284,12 @@ class PartitionLog:
     def found(self, last: SN) -> None:
         """The last record that was there at the opening; its transaction id is that of the log."""
         if last.transaction_id is not None and last.transaction_id > self._transaction_id:
-            self._transaction_id = last.transaction_id
+            self._set_transaction_id(last.transaction_id)
         self._recorded = last._replace(transaction_id=self._transaction_id)
 
-    @property
-    def _has_state(self) -> bool:
-        """Whether there is state that an opening must replay."""
-        return len(self.producers) > 0 or bool(self._token)
+    def _set_transaction_id(self, transaction_id: int) -> None:
+        self._transaction_id = transaction_id
+        self._header_extra = _HEADER_EXTRA if transaction_id >= 0 else 0
 
     def fence(self, terms: Terms, entry: int) -> Sequence[bytes | memoryview] | None:
         """The payload of a snapshot with the new token of `terms`, written next as `entry`; None if it is the token.
@@ -433,8 +438,3 @@ def _sequence_text(error: ErrorCode, batch: BatchHeader) -> str:
         f"producer {batch.producer_id} epoch {batch.producer_epoch}: sequence {batch.base_sequence} does not follow "
         "the last one appended: a batch before it is missing"
     )
-
-
-def _header_extra(transaction_id: int) -> int:
-    """The bytes by which the header of an entry with this transaction id is longer than without one."""
-    return TRANSACTION_HEADER_BYTES - HEADER_BYTES if transaction_id >= 0 else 0
