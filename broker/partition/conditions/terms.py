@@ -96,20 +96,16 @@ class Terms:
         for token in tokens:
             if token != end.token:
                 raise _token_refused(token, end)
-        if marks is not None:
-            _judge_marks(marks, end)
         if self.expected is not None:
             found = match(self.expected, end.sn)
             if found is not Match.HOLDS:
                 text = f"the log does not end as expected ({self.expected}) but with {end.sn}"
                 raise PositionRefused(text, end, may_hold=found is Match.AHEAD)
+        if marks is not None:
+            _judge_marks(marks, end)
 
 
 def _judge_marks(marks: BatchMarks, end: LogEnd) -> None:
-    last = end.sn.transaction_id or 0
-    if marks.first_transaction_id is not None and marks.first_transaction_id < last:
-        text = f"TRANSACTION_OUT_OF_ORDER 513 given={marks.first_transaction_id} current={last}: ids never fall"
-        raise TransactionRefused(text, end, may_hold=False)
     wrong = [place for place in marks.offsets if place.offset - place.delta != end.next_offset]
     if wrong:
         place = wrong[0]
@@ -119,6 +115,10 @@ def _judge_marks(marks: BatchMarks, end: LogEnd) -> None:
         )
         ahead = all(place.offset - place.delta > end.next_offset for place in wrong)
         raise PositionRefused(text, end, may_hold=ahead and len(wrong) == len(marks.offsets))
+    last = end.sn.transaction_id or 0
+    if marks.first_transaction_id is not None and marks.first_transaction_id < last:
+        text = f"TRANSACTION_OUT_OF_ORDER 513 given={marks.first_transaction_id} current={last}: ids never fall"
+        raise TransactionRefused(text, end, may_hold=False)
 
 
 def _token_refused(token: bytes, end: LogEnd) -> TokenRefused:
