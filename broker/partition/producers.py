@@ -9,7 +9,9 @@
 5. An unknown producer can begin at any sequence, because its state may have expired. But if a batch of its epoch was
    refused (for example because the disk was full or this broker did not lead), it must begin with the oldest refused
    batch, so that no later batch overtakes that one.
-6. The state of a producer is kept for a fixed wall time after its last batch, and is dropped at the next roll or
+6. After the final refusal of a batch whose client then begins a new epoch, this broker appends no further batch of the
+   old one: a late copy of the refused batch may still arrive over an earlier connection.
+7. The state of a producer is kept for a fixed wall time after its last batch, and is dropped at the next roll or
    retention check.
 """
 
@@ -71,6 +73,8 @@ class AwaitedBatches:
 
     def __init__(self) -> None:
         self._batches: dict[int, tuple[int, int, int]] = {}
+        self._ended: dict[int, tuple[int, int]] = {}
+        """The newest epoch of each producer that its client has left, and the time."""
 
     def refused(self, producer_id: int, epoch: int, first: int, now_ms: int) -> None:
         """A batch was refused. Of several the one that was sent first is awaited, in any order of the calls."""
@@ -89,10 +93,19 @@ class AwaitedBatches:
         if batch.producer_id >= 0:
             self.refused(batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms)
 
+    def epoch_ended(self, producer_id: int, epoch: int, now_ms: int) -> None:
+        """The client of a producer continues in a newer epoch (invariant 6)."""
+        if epoch >= self._ended.get(producer_id, (0, 0))[0]:
+            self._ended[producer_id] = epoch, now_ms
+            if len(self._ended) > PRODUCERS_AWAITED_MAX:
+                del self._ended[next(iter(self._ended))]
+
     def absorb(self, other: AwaitedBatches) -> None:
         """Adds the refused batches of another instance."""
         for producer_id, awaited in other._batches.items():
             self.refused(producer_id, *awaited)
+        for producer_id, ended in other._ended.items():
+            self.epoch_ended(producer_id, *ended)
 
     def overtaken(self, producer_id: int, epoch: int, first: int) -> bool:
         """Whether a batch comes too early, because another one of its epoch is awaited."""
@@ -108,6 +121,12 @@ class AwaitedBatches:
         """Forgets the batches refused before `before_ms`."""
         for producer_id in [key for key, awaited in self._batches.items() if awaited[2] < before_ms]:
             del self._batches[producer_id]
+        for producer_id in [key for key, ended in self._ended.items() if ended[1] < before_ms]:
+            del self._ended[producer_id]
+
+    def has_ended(self, producer_id: int, epoch: int) -> bool:
+        """Whether the client has left this epoch."""
+        return bool(self._ended) and epoch <= self._ended.get(producer_id, (-1, 0))[0]
 
 
 class Duplicate(NamedTuple):
@@ -141,6 +160,12 @@ class Producers:
         Returns:
             None if the batch must be appended, the place of its first copy if it is a repeat, or the error.
         """
+        verdict = self._check(producer_id, epoch, first, last)
+        if verdict is None and self.awaited.has_ended(producer_id, epoch):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return verdict
+
+    def _check(self, producer_id: int, epoch: int, first: int, last: int) -> Duplicate | ErrorCode | None:
         state = self._states.get(producer_id)
         if state is None:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if self.awaited.overtaken(producer_id, epoch, first) else None

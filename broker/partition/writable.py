@@ -310,6 +310,7 @@ class Writable(Readable):
     ) -> None:
         """Refuses a batch once the record that the refusal names is durable (`terms` invariant 3)."""
         self._note_refused(records)
+        batch = None if terms is None or terms.new_token is not None else parse_batch(records)
         outcome = Produced.refusal(ErrorCode.INVALID_RECORD, str(error))
 
         def refuse() -> None:
@@ -318,6 +319,8 @@ class Writable(Readable):
             def settle(certain: bool) -> None:
                 if certain and terms is not None:
                     terms.refused = error
+                    if batch is not None and batch.producer_id >= 0:
+                        self._awaited.epoch_ended(batch.producer_id, batch.producer_epoch, self._clock.wall_ms())
                 self._appends.settle(suspended, outcome if certain else _NOT_CONFIRMED)
 
             if error.may_hold:

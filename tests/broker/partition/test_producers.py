@@ -16,6 +16,7 @@ from gnomon.broker.partition.producers import (
     SEQUENCE_MODULUS,
     SNAPSHOT_FORMAT,
     TOKEN_FORMAT,
+    AwaitedBatches,
     Duplicate,
     Producers,
 )
@@ -211,6 +212,28 @@ def test_an_awaited_batch_is_forgotten_like_a_producer() -> None:
     assert producers.check(7, 0, 8, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     producers.expire(before_ms=2)
     assert producers.check(7, 0, 8, 8) is None
+
+
+def test_no_late_batch_of_an_epoch_that_its_client_has_left_is_appended() -> None:  # 6
+    producers = Producers()
+    producers.record(7, 0, 0, 3, Offset(10), 4, now_ms=0)
+    producers.awaited.epoch_ended(7, 0, now_ms=1)
+    assert producers.check(7, 0, 4, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.check(7, 0, 0, 3) == Duplicate(Offset(10), Offset(14)), "a repeat is still answered"
+    producers.awaited.epoch_ended(7, 1, now_ms=2)
+    assert producers.check(7, 1, 0, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.check(7, 2, 0, 0) is None
+    producers.awaited.epoch_ended(8, 3, now_ms=3)
+    assert producers.check(8, 3, 0, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.check(8, 4, 0, 0) is None
+    assert producers.check(9, 0, 0, 0) is None
+    other = AwaitedBatches()
+    other.absorb(producers.awaited)
+    assert other.has_ended(8, 3)
+    producers.expire(before_ms=3)
+    assert producers.check(8, 3, 0, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producers.expire(before_ms=4)
+    assert producers.check(8, 3, 0, 0) is None
 
 
 def test_a_snapshot_without_timestamps_is_read() -> None:

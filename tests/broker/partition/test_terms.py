@@ -214,6 +214,20 @@ def test_batches_of_a_producer_do_not_overtake_one_that_was_refused(play: Play) 
     play(body)
 
 
+def test_a_late_copy_of_a_refused_batch_is_not_written_when_its_condition_holds(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        refused, _ = send(act, partition, "mine", SN(sequence_id=0), producer_id=9, base_sequence=0)
+        assert (await refused.wait()).error == ErrorCode.INVALID_RECORD
+        await write(act, partition, "theirs", EMPTY)
+        late, _ = send(act, partition, "mine", SN(sequence_id=0), producer_id=9, base_sequence=0)
+        assert (await late.wait()).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        anew, _ = send(act, partition, "mine", SN(sequence_id=0), producer_id=9, producer_epoch=1, base_sequence=0)
+        assert (await anew.wait()).error == ErrorCode.NONE
+
+    play(body)
+
+
 # --- the last record, whatever happened to it -----------------------------------------------------------------
 
 
