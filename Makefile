@@ -27,7 +27,7 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built pa
 	@$(BIN)/mypy -p bench
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
 
-simulate: $(STAMP) ## brokers, ledgers, clusters, shadows, groups, logs, plans, quotas, spark under faults: SEEDS=1000 [FIRST_SEED=n] [OF=broker|ledgers|cluster|shadows|groups|logs|plans|quotas|spark], or one told: SEED=n [OF=…] [ALL=1]
+simulate: $(STAMP) ## brokers, ledgers, clusters, shadows, groups, logs, plans, quotas, conditional writes, spark under faults: SEEDS=1000 [FIRST_SEED=n] [OF=broker|ledgers|cluster|shadows|groups|logs|plans|quotas|conditional|spark], or one told: SEED=n [OF=…] [ALL=1]
 ifdef SEED
 	@SEED=$(SEED) OF=$(or $(OF),cluster) ALL=$(ALL) $(BIN)/python tests/simulation/replay.py
 else

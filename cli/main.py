@@ -48,8 +48,8 @@ COMMANDS = {
     ),
     "produce": CommandPlace("kafka.produce", "produce", "Write the lines of standard input to a topic."),
     "consume": CommandPlace("kafka.consume", "consume", "Write the records of a topic to standard output."),
-    "write": CommandPlace("native.write", "write", "Write one record if the log ends as expected."),
-    "fence": CommandPlace("native.fence", "fence", "Give a partition a token that writes may have to have."),
+    "write": CommandPlace("native.write", "write", "Write standard input as one record, if the log ends as expected."),
+    "fence": CommandPlace("native.fence", "fence", "Give a partition a fencing token."),
     "position": CommandPlace("native.end_of_log", "position", "Show the last record of a partition."),
     "bench": CommandPlace(
         "bench.bench", "bench", "Measure the rates and latencies that one client gets from a broker."

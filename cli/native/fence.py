@@ -35,7 +35,7 @@ def fence(
     native: str,
     output: str,
 ) -> None:
-    """Give a partition of TOPIC the fencing token TOKEN, of 1 to 36 bytes.
+    """Give a partition a fencing token: that of TOPIC gets TOKEN, of 1 to 36 bytes.
 
     From then on no write with another token is acknowledged. If a condition does not hold, nothing is changed, the last
     record or the present token is shown, and the exit code is 5.

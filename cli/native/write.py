@@ -40,7 +40,7 @@ def write(
     native: str,
     output: str,
 ) -> None:
-    """Write standard input as one record to TOPIC, and show its place.
+    """Write standard input as one record, if the log ends as expected, to TOPIC, and show its place.
 
     A write whose condition does not hold changes nothing, shows the last record of the partition, and exits with 5.
     """

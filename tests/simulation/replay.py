@@ -27,6 +27,7 @@ from broker_scenario import (
     SUBSCRIBED,
     UNHEARD,
 )
+from conditional_scenario import RACING, RACING_CLUSTER, RACING_UNHEARD
 from counter_scenario import COUNTERS, COUNTERS_UNHEARD
 from group_scenario import GROUPS_OF_A_CLUSTER, GROUPS_OF_ONE_BROKER
 from native_scenario import CANCELLED, CHURNING, CHURNING_CLUSTER, SEEKING, SEEKING_CLUSTER
@@ -41,6 +42,9 @@ SCENARIOS = {
     "broker": SCENARIO,
     "ledgers": LedgersAtRest(),
     "cluster": CLUSTER_SCENARIO,
+    "conditional": RACING,
+    "conditional-in-a-cluster": RACING_CLUSTER,
+    "conditional-unheard": RACING_UNHEARD,
     "cluster-unheard": UNHEARD,
     "shadows": SHADOWED_SCENARIO,
     "shadows-unheard": SHADOWED_UNHEARD,

@@ -87,9 +87,14 @@ KEPT: Final[Mapping[str, Callable[[Facts], int]]] = {
         ("Appender.places", "LedgerRecord.properties", "Partition.segments", "Segment._positions", "Topic.configs"),
         _bounded,
     ),
+    # the SN of the last record before a segment
+    **dict.fromkeys(("LedgerRecord.properties[]", "LedgerRecord.properties[][]"), _bounded),
     # bounded caches: entries, answers of bookies, batches that were refused
     **dict.fromkeys(("EntryCache._entries", "EntryCache._runs", "ExplicitLacs._acknowledged"), _bounded),
-    **dict.fromkeys(("RefusedBatches._awaited", "AwaitedBatches._batches", "RecentAnswers._answers"), _bounded),
+    **dict.fromkeys(
+        ("RefusedBatches._awaited", "AwaitedBatches._batches", "AwaitedBatches._ended", "RecentAnswers._answers"),
+        _bounded,
+    ),
     # cancelled timers, of which few are kept; TIMERS judges the live ones
     "Timers._heap": _bounded,
     # the subjects of the last second in which a peer was refused, and fetch sessions, which outlive their clients

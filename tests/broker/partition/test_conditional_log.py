@@ -31,8 +31,8 @@ class Model:
     token: bytes = b""
     seen: list[SN] = field(default_factory=lambda: [EMPTY])
     """All ends that there were."""
-    sequences: dict[int, int] = field(default_factory=dict)
-    """The next sequence of each producer."""
+    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The epoch and the next sequence of each producer; a refusal begins a new epoch."""
     start: int = 0
 
     def refusal(self, expected: SN | None, transaction_id: int | None, token: bytes | None) -> type[Exception] | None:
@@ -73,6 +73,7 @@ def write(kind: str, back: int, count: int, transaction: int | None, token: byte
             assert outcome.error == ErrorCode.INVALID_RECORD
             assert type(terms.refused) is why
             assert terms.refused.current == model.last
+            model.sequences[producer] = model.sequences.get(producer, (0, 0))[0] + 1, 0
             return
         assert outcome.error == ErrorCode.NONE, outcome
         assert terms.sn is not None
@@ -86,7 +87,8 @@ def write(kind: str, back: int, count: int, transaction: int | None, token: byte
         model.last = terms.sn
         model.seen.append(terms.sn)
         if producer:
-            model.sequences[producer] = model.sequences.get(producer, 0) + count
+            epoch, sequence = model.sequences.get(producer, (0, 0))
+            model.sequences[producer] = epoch, sequence + count
 
     return step
 
@@ -96,8 +98,8 @@ def _batch(act: Any, model: Model, count: int, transaction_id: int | None, produ
     records = [Record(n, 0, None, b"%d" % (len(model.values) + n), headers) for n in range(count)]
     numbered = {}
     if producer:
-        sequence = model.sequences.get(producer, 0)
-        numbered = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+        epoch, sequence = model.sequences.get(producer, (0, 0))
+        numbered = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
     return build_batch(records, base_timestamp=act.clock.wall_ms(), **numbered)
 
 
