@@ -41,6 +41,11 @@ class ClusterBroker:
         """The native ports of the brokers."""
         return ",".join(node.ready["native"] for node in self._cluster.of("broker"))
 
+    @property
+    def admin_addresses(self) -> list[str]:
+        """The addresses of the brokers' metrics."""
+        return [node.ready["admin"] for node in self._cluster.of("broker")]
+
     def kill(self) -> None:
         """Kills one broker and one bookie with SIGKILL."""
         for role in ("broker", "bookie"):

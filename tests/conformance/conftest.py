@@ -20,6 +20,7 @@ from gnomon.testing import KafkaBroker
 sys.path.insert(0, str(Path(__file__).parent))  # for `families`: test folders are no packages
 
 from cluster_broker import ClusterBroker
+from conditional_writes import table_of_refusals
 from decoded_topics import check_columns
 from toolchains import jars, tool
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 Broker: TypeAlias = KafkaBroker | ClusterBroker
 
-OTHER_CLIENTS = "test_other_clients.py"
+OTHER_CLIENTS = ("test_other_clients.py", "test_other_conditional_writes.py")
 OTHER_CLIENTS_OF_SHADOWS = "test_shadow_other_clients.py"
 READING = ("test_records.py", "test_groups.py", "test_shadows.py", OTHER_CLIENTS_OF_SHADOWS)
 """The test files that run on shadows; of test_admin.py only the tests of groups run."""
@@ -39,7 +40,7 @@ ABOUT_GROUPS = "test_groups_"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if collection_path.name == OTHER_CLIENTS and not config.getoption("--all-clients"):
+    if collection_path.name in OTHER_CLIENTS and not config.getoption("--all-clients"):
         return True
     if collection_path.name == OTHER_CLIENTS_OF_SHADOWS:
         return True if not (config.getoption("--all-clients") and config.getoption("--shadows")) else None
@@ -54,6 +55,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         writing = [item for item in here if item.path.name not in READING and not item.name.startswith(ABOUT_GROUPS)]
         config.hook.pytest_deselected(items=writing)
         items[:] = [item for item in items if item not in writing]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if lines := table_of_refusals(config):
+        terminalreporter.section("refused conditional writes")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
+from toolchains import CACHE, fetched, tool
+
+HERE = Path(__file__).parent
 PROGRAM_SECONDS = 240
 
 
@@ -17,3 +22,25 @@ def run(command: Sequence[str], given: str | None = None) -> str:
     done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def go_program(package: str) -> str:
+    """The path of the program of a package in the folder `go`; without Go the test is skipped with the reason."""
+    go = tool("go", "franz-go needs the Go toolchain")
+    folder = CACHE / "go"
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / (Path(package).name or "conformance")
+    fetched([go, "build", "-o", str(program), package], HERE / "go", "franz-go")
+    return str(program)
+
+
+def node_program(name: str) -> list[str]:
+    """The command that runs a file of the folder `js`; without Node.js the test is skipped with the reason."""
+    node, npm = tool("node", "kafkajs needs Node.js"), tool("npm", "kafkajs comes through npm")
+    folder = CACHE / "js"
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in ("package.json", name):
+        shutil.copy(HERE / "js" / each, folder)
+    if not (folder / "node_modules" / "kafkajs").exists():
+        fetched([npm, "install", "--no-package-lock", "--no-audit", "--no-fund"], folder, "kafkajs")
+    return [node, str(folder / name)]

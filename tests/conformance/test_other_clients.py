@@ -7,13 +7,12 @@ after a kill of the broker. It ends with an error at the first wrong result.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from programs import run
-from toolchains import CACHE, fetched, tool
+from programs import go_program, node_program, run
+from toolchains import tool
 
 from gnomon.testing import KafkaBroker
 
@@ -84,11 +83,7 @@ def test_kafkas_console_tools(java: list[str], broker: KafkaBroker) -> None:
 
 
 def test_franz_go(own_broker: KafkaBroker) -> None:
-    go = tool("go", "franz-go needs the Go toolchain")
-    program = CACHE / "go" / "conformance"
-    program.parent.mkdir(parents=True, exist_ok=True)
-    fetched([go, "build", "-o", str(program), "."], HERE / "go", "franz-go")
-    lines = run_around_a_kill([str(program)], own_broker)
+    lines = run_around_a_kill([go_program(".")], own_broker)
     assert lines == [
         *("ok topics", "ok codecs", "ok eager", "ok cooperative", "ok transactions", "ok resumed at 0"),
         *("ok resumed at 50", "ok reset"),
@@ -96,14 +91,7 @@ def test_franz_go(own_broker: KafkaBroker) -> None:
 
 
 def test_kafkajs(own_broker: KafkaBroker) -> None:
-    node, npm = tool("node", "kafkajs needs Node.js"), tool("npm", "kafkajs comes through npm")
-    folder = CACHE / "js"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "conformance.js"):
-        shutil.copy(HERE / "js" / name, folder)
-    if not (folder / "node_modules" / "kafkajs").exists():
-        fetched([npm, "install", "--no-package-lock", "--no-audit", "--no-fund"], folder, "kafkajs")
-    lines = run_around_a_kill([node, str(folder / "conformance.js")], own_broker)
+    lines = run_around_a_kill(node_program("conformance.js"), own_broker)
     assert lines == [
         *("ok topics", "ok codecs", "ok eager", "ok transactions", "ok resumed at 0"),
         *("ok resumed at 50", "ok reset"),

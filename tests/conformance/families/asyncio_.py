@@ -15,7 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import CommitFailedError, KafkaError, for_code
 from aiokafka.structs import OffsetAndMetadata
 
-from families.family import REJOIN, Admin, Consumer, DescribedGroup, Headers, Producer, Record, Start
+from families.family import REJOIN, Admin, Consumer, DescribedGroup, Headers, Producer, Record, Start, offsets
 
 ANSWER_SECONDS = 20
 HEARTBEAT_MS = 300
@@ -47,6 +47,7 @@ class AioKafka:
         idempotent: bool | None = None,
         request_bytes_max: int | None = None,
         give_up_seconds: float | None = None,
+        linger_ms: int | None = None,
     ) -> Producer:
         settings = dict(self._settings)
         if codec not in (None, "none"):
@@ -55,6 +56,8 @@ class AioKafka:
             settings["enable_idempotence"] = idempotent
         if request_bytes_max is not None:
             settings["max_request_size"] = request_bytes_max
+        if linger_ms is not None:
+            settings["linger_ms"] = linger_ms
         if give_up_seconds is not None:
             settings["request_timeout_ms"] = int(give_up_seconds * 1000)
 
@@ -175,12 +178,16 @@ class AioProducer:
         )
         self._sent.append(self._family.run(work))
 
-    def flush(self) -> list[int]:
+    def answers(self) -> list[int | BaseException]:
         async def answered(sent: list[Any]) -> list[Any]:
-            return await asyncio.gather(*sent)
+            return await asyncio.gather(*sent, return_exceptions=True)
 
         sent, self._sent = self._sent, []
-        return [each.offset for each in self._family.run(answered(sent))]
+        answers = self._family.run(answered(sent))
+        return [each if isinstance(each, BaseException) else each.offset for each in answers]
+
+    def flush(self) -> list[int]:
+        return offsets(self.answers())
 
     def close(self) -> None:
         self._family.run(self._producer.stop())

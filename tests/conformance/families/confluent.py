@@ -25,7 +25,18 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from families.family import REJOIN, Admin, Consumer, DescribedGroup, Headers, Producer, Record, Start, first_error
+from families.family import (
+    REJOIN,
+    Admin,
+    Consumer,
+    DescribedGroup,
+    Headers,
+    Producer,
+    Record,
+    Start,
+    first_error,
+    offsets,
+)
 
 ANSWER_SECONDS = 20
 HEARTBEAT_MS = 300
@@ -57,6 +68,7 @@ class ConfluentKafka:
         idempotent: bool | None = None,
         request_bytes_max: int | None = None,
         give_up_seconds: float | None = None,
+        linger_ms: int | None = None,
     ) -> Producer:
         settings = dict(self._settings)
         if codec is not None:
@@ -65,6 +77,8 @@ class ConfluentKafka:
             settings["enable.idempotence"] = idempotent
         if request_bytes_max is not None:
             settings["message.max.bytes"] = request_bytes_max
+        if linger_ms is not None:
+            settings["linger.ms"] = linger_ms
         if give_up_seconds is not None:
             settings["message.timeout.ms"] = int(give_up_seconds * 1000)
             settings["topic.metadata.propagation.max.ms"] = int(give_up_seconds * 500)
@@ -131,8 +145,7 @@ class ConfluentKafka:
 class ConfluentProducer:
     def __init__(self, producer: confluent_kafka.Producer) -> None:
         self._producer = producer
-        self._offsets: list[int] = []
-        self._errors: list[KafkaException] = []
+        self._answers: list[int | BaseException] = []
 
     def send(
         self,
@@ -156,18 +169,16 @@ class ConfluentProducer:
         self._producer.poll(0)
 
     def _delivered(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
-        if error is not None:
-            self._errors.append(KafkaException(error))
-        else:
-            self._offsets.append(message.offset())
+        self._answers.append(message.offset() if error is None else KafkaException(error))
 
-    def flush(self) -> list[int]:
+    def answers(self) -> list[int | BaseException]:
         left = self._producer.flush(60)
         assert left == 0, f"{left} records were not answered"
-        offsets, errors = self._offsets, self._errors
-        self._offsets, self._errors = [], []
-        first_error(errors)
-        return offsets
+        answers, self._answers = self._answers, []
+        return answers
+
+    def flush(self) -> list[int]:
+        return offsets(self.answers())
 
     def close(self) -> None:
         self._producer.flush(ANSWER_SECONDS)

@@ -48,8 +48,11 @@ class Producer(Protocol):
         timestamp_ms: int | None = None,
     ) -> None: ...
 
+    def answers(self) -> list[int | BaseException]:
+        """Waits for all answers; returns the offset or the error of each record since the last call."""
+
     def flush(self) -> list[int]:
-        """Waits for all answers; returns the offsets since the last flush, or raises the first error."""
+        """Waits for all answers; returns the offsets of the records since the last call, or raises the first error."""
 
     def close(self) -> None: ...
 
@@ -101,6 +104,7 @@ class Family(Protocol):
         idempotent: bool | None = None,
         request_bytes_max: int | None = None,
         give_up_seconds: float | None = None,
+        linger_ms: int | None = None,
     ) -> Producer:
         """A producer; a parameter that is None keeps the library's default."""
 
@@ -130,6 +134,12 @@ class Family(Protocol):
         """Kafka's error code in an exception; the library's own codes are negative."""
 
     def close(self) -> None: ...
+
+
+def offsets(answers: Sequence[int | BaseException]) -> list[int]:
+    """The offsets of records; raises the first error, if any."""
+    first_error([answer for answer in answers if isinstance(answer, BaseException)])
+    return [answer for answer in answers if isinstance(answer, int)]
 
 
 def first_error(errors: Sequence[BaseException]) -> None:

@@ -16,7 +16,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.errors import CommitFailedError, KafkaError, for_code
 from kafka.structs import OffsetAndMetadata
 
-from families.family import REJOIN, Admin, Consumer, DescribedGroup, Headers, Producer, Record, Start
+from families.family import REJOIN, Admin, Consumer, DescribedGroup, Headers, Producer, Record, Start, offsets
 
 ANSWER_SECONDS = 20
 HEARTBEAT_MS = 300
@@ -49,6 +49,7 @@ class KafkaPython:
         idempotent: bool | None = None,
         request_bytes_max: int | None = None,
         give_up_seconds: float | None = None,
+        linger_ms: int | None = None,
     ) -> Producer:
         settings = dict(self._settings)
         if codec not in (None, "none"):
@@ -57,6 +58,8 @@ class KafkaPython:
             settings["enable_idempotence"] = idempotent
         if request_bytes_max is not None:
             settings["max_request_size"] = request_bytes_max
+        if linger_ms is not None:
+            settings["linger_ms"] = linger_ms
         if give_up_seconds is not None:
             settings["max_block_ms"] = int(give_up_seconds * 1000)
         return PythonProducer(kafka.KafkaProducer(**settings))
@@ -144,10 +147,13 @@ class PythonProducer:
         )
         self._sent.append(sent)
 
-    def flush(self) -> list[int]:
+    def answers(self) -> list[int | BaseException]:
         self._producer.flush(timeout=60)
         sent, self._sent = self._sent, []
-        return [each.get(timeout=ANSWER_SECONDS).offset for each in sent]
+        return [each.exception if each.failed() else each.value.offset for each in sent]
+
+    def flush(self) -> list[int]:
+        return offsets(self.answers())
 
     def close(self) -> None:
         self._producer.close(timeout=ANSWER_SECONDS)

@@ -50,6 +50,9 @@ class SourceProducer:
             topic + SOURCE, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )
 
+    def answers(self) -> list[int | BaseException]:
+        return self._producer.answers()
+
     def flush(self) -> list[int]:
         return self._producer.flush()
 
