@@ -13,7 +13,9 @@
 5. A report may be settled before later entries miss the same bookie. So each transaction that ends a fragment reports
    the ledger again: a change of the ensemble, a seal after a bookie was lost or while it has not answered all adds
    (`copies_may_be_missing`), and the claim of a later writer (`claim`) if it finds entries missing.
-6. A bookie that is used again lacks entries up to the last add confirmed. The bookies get it, also where no
+6. The end of an appender is reported too, unless a seal reports it: if a bookie then has failed to store a confirmed
+   entry, or fails later. A claim that fenced this writer may have been given up, and the ledger may stay unused.
+7. A bookie that is used again lacks entries up to the last add confirmed. The bookies get it, also where no
    reader follows the ledger: the auditor copies confirmed entries only.
 """
 
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeAlias
 
 from gnomon.bookie.bookie import Bookie, Bookies, StoreError, ensemble_of
@@ -32,6 +35,7 @@ from gnomon.bookie.errors import (
     LedgerError,
     LedgerFailed,
     LedgerFenced,
+    LedgerSealed,
     NoSuchLedger,
     NotEnoughBookies,
 )
@@ -140,6 +144,8 @@ class Appender:
         self._mended = False
         self._finished = False
         self._ended = False
+        self._reports_end = False
+        """Whether a copy that turns out to be missing after the end is reported."""
 
     @property
     def next_entry(self) -> EntryId:
@@ -184,10 +190,13 @@ class Appender:
 
     def heard(self, index: int, entry: EntryId, error: StoreError | None) -> None:
         """A bookie of the current ensemble has answered an add."""
-        if self._ended:
-            return
         if error is not None:
-            self._bookie_failed(index, error)
+            if not self._ended:
+                self._bookie_failed(index, error)
+            if entry <= self._writer.confirmed:
+                self._report_after_end()
+            return
+        if self._ended:
             return
         before = self._writer.confirmed
         confirmed = self._writer.stored(index, entry)
@@ -240,6 +249,9 @@ class Appender:
             entry = EntryId(entry + 1)
             self._pending.popleft()[1](entry, error)
         self._pending = None
+        self._reports_end = not isinstance(error, LedgerSealed | NoSuchLedger)
+        if self._mending:
+            self._report_after_end()
         self._writer.ended()
         self._idle.notify()
 
@@ -325,6 +337,19 @@ class Appender:
                     return False
                 reported.add(name)
         return True
+
+    def _report_after_end(self) -> None:
+        """Reports missing copies once, if the appender has ended and nobody else reports them (invariant 6)."""
+        if self._reports_end:
+            self._reports_end = False
+            self._bookies.start_soon(self._report_until_answered)
+
+    async def _report_until_answered(self) -> None:
+        while True:
+            with suppress(MetadataError):
+                await self._owner.report_missing()
+                return
+            await self._bookies.clock.sleep(RETRY_SECONDS)
 
     async def _replace(self, substitutes: Mapping[int, BookieId]) -> None:
         found = ensemble_of(self._bookies, substitutes.values())

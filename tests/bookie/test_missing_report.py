@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import trio
@@ -10,11 +11,14 @@ from audits import WIDE, auditor_of, beside_a_ledger, copies_of, reported, settl
 from numbered_entries import fill
 from with_cluster import with_cluster
 
-from gnomon.bookie.bookie import known_bookie
+from gnomon.bookie.bookie import Bookie, StoreError, known_bookie
+from gnomon.bookie.errors import Fenced
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers import claim as claims
 from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.bookie.missing_report import missing_report
+from gnomon.metadata.client import MetadataUnavailable
+from gnomon.runtime.world import Unreachable
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
 
@@ -60,6 +64,97 @@ def test_a_claim_reports_a_ledger_if_a_bookie_does_not_list_its_entries_soon(mon
         began = client.world.clock.monotonic()
         await client.claim("ledger")
         assert client.world.clock.monotonic() - began < 1
+        assert await reported(client) == ["ledger"]
+
+    with_cluster(work, bookies=3)
+
+
+class Held:
+    """Keeps the adds to one bookie back, to answer them later."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, bookie: Bookie) -> None:
+        self.calls: list[tuple[EntryId, Callable[[EntryId, StoreError], None]]] = []
+        monkeypatch.setattr(bookie, "add", self._add)
+
+    def _add(self, _ledger: LedgerId, entry: EntryId, *rest: Any) -> None:
+        self.calls.append((entry, rest[-1]))
+
+    def fail(self, error: StoreError) -> None:
+        """Answers the oldest add."""
+        entry, answered = self.calls.pop(0)
+        answered(entry, error)
+
+
+FENCED = Fenced(LedgerId(1), SessionId(1), SessionId(2))
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_writer_reports_a_confirmed_entry_that_a_fenced_bookie_refuses(
+    confirmed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        silent = ledger.record.bookies[2:] if confirmed else ledger.record.bookies
+        held = [Held(monkeypatch, known_bookie(client.bookies, name)) for name in silent]
+        if confirmed:
+            await fill(ledger, 1)
+        else:
+            ledger.append([b"entry"], lambda _entry, _error: None)
+        held[-1].fail(FENCED)
+        await client.world.clock.sleep(1)
+        assert await reported(client) == ["ledger"] * confirmed, "a claim decides whether an unconfirmed entry exists"
+
+    with_cluster(work, bookies=3)
+
+
+@pytest.mark.parametrize("end", ["fenced", "sealed"])
+def test_a_writer_reports_a_confirmed_entry_that_a_bookie_fails_to_store_after_the_end(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        held = Held(monkeypatch, known_bookie(client.bookies, ledger.record.bookies[2]))
+        await fill(ledger, 2)
+        if end == "sealed":
+            await ledger.seal()
+            await settled(client)
+        else:
+            first, *_ = (Held(monkeypatch, known_bookie(client.bookies, name)) for name in ledger.record.bookies[:2])
+            ledger.append([b"entry"], lambda _entry, _error: None)
+            first.fail(FENCED)
+        await client.world.clock.sleep(1)
+        assert await reported(client) == []
+        held.fail(Unreachable("bookie-2 went away"))
+        await client.world.clock.sleep(1)
+        assert await reported(client) == ["ledger"] * (end == "fenced"), "a seal has reported it"
+
+    with_cluster(work, bookies=3)
+
+
+def test_a_writer_that_ends_before_the_metadata_answers_reports_its_lost_bookie_once_they_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        names = ledger.record.bookies
+        lost = Held(monkeypatch, known_bookie(client.bookies, names[2]))
+        await fill(ledger, 1)
+        report, answers = ledger.report_missing, False
+
+        async def report_missing() -> None:
+            if not answers:
+                raise MetadataUnavailable("no answer")
+            await report()
+
+        monkeypatch.setattr(ledger, "report_missing", report_missing)
+        lost.fail(Unreachable("bookie-2 went away"))
+        refusing = Held(monkeypatch, known_bookie(client.bookies, names[0]))
+        ledger.append([b"entry"], lambda _entry, _error: None)
+        refusing.fail(FENCED)
+        await client.world.clock.sleep(5)
+        assert await reported(client) == []
+        answers = True
+        await client.world.clock.sleep(5)
         assert await reported(client) == ["ledger"]
 
     with_cluster(work, bookies=3)

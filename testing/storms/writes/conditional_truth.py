@@ -8,8 +8,9 @@
 
 1. An acknowledged write is in the log, once, at its offset. A refused write is not. An unknown one may be.
 2. Each record directly follows the one that its writer expected. So of several writers with one expectation one wins.
-3. A refusal, and an answer of `end`, names an end that the log had at some instant between call and return: the record
-   existed, and no later one was acknowledged before the call.
+3. A refusal, and an answer of `end`, names a record that existed before the return. If the answer is of `end`, or the
+   writer expected more, it was the end of the log at some instant of the call: no later record was acknowledged before.
+   A writer that expected less may be answered by a replaced leader, since its expectation can hold nowhere.
 4. A write with a fencing token is not acknowledged if another token was confirmed before its call. A write is refused
    only for a token that somebody tried to set; for no token, only if none was confirmed before its call.
 """
@@ -124,11 +125,13 @@ class ConditionalTruth:
         highest = [-1]
         for _, offset in acknowledged:
             highest.append(max(highest[-1], offset))
-        named = [(current, called, returned) for current, called, returned in self.ends]
+        named = list(self.ends)
         for attempt in self.attempts.values():
-            if attempt.current is not None:
-                assert attempt.current != attempt.expected, f"{attempt.value!r} was refused by what it expected"
-                named.append((attempt.current, attempt.called, attempt.returned))
+            current, expected = attempt.current, attempt.expected
+            if current is not None:
+                assert expected is not None, f"{attempt.value!r} was refused and expected nothing"
+                assert current != expected, f"{attempt.value!r} was refused by what it expected"
+                named.append((current, attempt.called if expected > current else -inf, attempt.returned))
         for current, called, returned in named:
             before = highest[bisect_left(times, called)]
             assert current >= before, f"an answer names end {current}, and {before} was acknowledged before the call"

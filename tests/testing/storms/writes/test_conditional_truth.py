@@ -29,6 +29,12 @@ def test_a_right_history_is_accepted() -> None:
     right().check(LOG)
 
 
+def test_a_writer_that_expects_less_may_be_refused_by_an_older_end() -> None:  # 3
+    truth = right()
+    truth.attempt(b"x", -1, 4.5).refused(0, 4.6)
+    truth.check(LOG)
+
+
 WRONG: list[tuple[Callable[[ConditionalTruth], object], str]] = [
     (lambda truth: truth.attempt(b"x", None, 6.0).written(3, 7.0), "was acknowledged at 3 and is at None"),  # 1
     (lambda truth: truth.attempts[b"c"].written(1, 7.0), "was acknowledged at 1 and is at 2"),  # 1
