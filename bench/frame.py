@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import crc32c
 
@@ -19,19 +22,33 @@ def varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def record_batch(records: int, value_bytes: int) -> bytes:
-    """One magic-2 batch, uncompressed, without keys; values are random, so that no layer can win by compressing."""
+def record_batch(
+    records: int, value_bytes: int, headers: Mapping[bytes, bytes] = MappingProxyType({}), producer: int = -1
+) -> bytes:
+    """One magic-2 batch, uncompressed, without keys; values are random, so that no layer can win by compressing.
+
+    Args:
+        headers: of each record; the value of the last one ends the batch.
+        producer: the id of an idempotent producer, whose first batch it is; -1 for none.
+    """
     now_ms, body = int(time.time() * 1000), bytearray()
+    last = varint(len(headers)) + b"".join(map(_sized, itertools.chain(*headers.items())))
     for delta in range(records):
-        record = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(value_bytes) + os.urandom(value_bytes) + b"\0"
+        record = b"\0" + varint(0) + varint(delta) + varint(-1) + _sized(os.urandom(value_bytes)) + last
         body += varint(len(record)) + record
-    covered = struct.pack(">hiqqqhii", 0, records - 1, now_ms, now_ms, -1, -1, -1, records) + bytes(body)
+    epoch, sequence = (-1, -1) if producer < 0 else (0, 0)
+    numbers = (now_ms, now_ms, producer, epoch, sequence, records)
+    covered = struct.pack(">hiqqqhii", 0, records - 1, *numbers) + bytes(body)
     return struct.pack(">qiibI", 0, len(covered) + 9, 0, 2, crc32c.crc32c(covered)) + covered
 
 
-def produce_frame(topic: str, records: int, value_bytes: int) -> bytes:
-    """A Produce v7 request with acks=all for partition 0, its length in front."""
-    name, batch = topic.encode(), record_batch(records, value_bytes)
+def _sized(data: bytes) -> bytes:
+    return varint(len(data)) + data
+
+
+def produce_frame(topic: str, batch: bytes) -> bytes:
+    """A Produce v7 request with acks=all for partition 0, its length in front; the batch ends it."""
+    name = topic.encode()
     request = struct.pack(">hhih5shhii", 0, 7, 1, 5, b"bench", -1, -1, 30_000, 1)
     request += struct.pack(">h", len(name)) + name + struct.pack(">iii", 1, 0, len(batch)) + batch
     return struct.pack(">i", len(request)) + request

@@ -77,5 +77,13 @@ GOALS = (
     Goal("fan-out", "delivered_percent", "≥", 100, unit="%"),
     Goal("produce-1k-64k", "per_cpu_second", "≥", 0.5, peer="gnomon", system="cluster"),
     Goal("takeover", "served_ms", "≤", 200, unit="ms", system="cluster"),
+    Goal("native-50x1", "ratio", "≥", 0.8, unit="×"),
+    Goal("native-1x100", "ratio", "≥", 0.8, unit="×"),
+    Goal("conditional-50x1", "ratio", "≥", 0.95, unit="×"),
+    Goal("conditional-1x100", "ratio", "≥", 0.95, unit="×"),
+    Goal("conditional-race", "ratio", "≥", 0.8, unit="×"),
+    Goal("conditional-race", "longest_wait_ms", "≤", 1_000, unit="ms"),
+    Goal("conditional-batches", "ratio", "≤", 1.1, unit="×"),
+    Goal("conditional-header", "ratio", "≤", 1.15, unit="×"),
     Goal("ledgers", "served_s", "≤", 20, unit="s", system="cluster"),
 )

@@ -1,7 +1,13 @@
-/* Raw-protocol load on Kafka's wire from one epoll thread: cheap enough not to slow the broker beside it.
+/* Raw-protocol load from one epoll thread, on Kafka's wire and on gnomon's own: cheap enough not to slow the broker beside it.
  *
- *   raw load  PORT CONNECTIONS IN_FLIGHT WARMUP_MS MEASURE_MS FRAME_FILE
- *       sends one pre-built Produce v7 frame over and over, IN_FLIGHT requests a connection
+ *   raw load  PORT CONNECTIONS IN_FLIGHT WARMUP_MS MEASURE_MS FRAME_FILE [HELLO_FILE|- FIELD...]
+ *       sends one pre-built frame over and over, IN_FLIGHT requests a connection: Produce v7, or after a hello a `write`
+ *       of gnomon's native protocol. Before each request its FIELDs are set:
+ *           BYTES:OFFSET:BASE:STEP:COUNT   BASE + STEP * the connection's number + a count of the connection, in 4 or 8
+ *                                          bytes, or 19 decimal digits; COUNT is `none`, `requests`, or `position`
+ *           crc:OFFSET:FROM                CRC-32C of everything from FROM on
+ *   raw race  PORT CONNECTIONS IN_FLIGHT WARMUP_MS MEASURE_MS FRAME_FILE HELLO_FILE FIELD...
+ *       the same with native conditional writes that may lose: `position` goes on behind the record that a refusal names
  *   raw fan   PORT TOPIC READERS RATE WARMUP COUNT FRAME_FILE
  *       sends the frame (one record) WARMUP + COUNT times at RATE a second; READERS long-poll with Fetch v4 from the
  *       end; all records must arrive, the latencies are those of the last COUNT
@@ -140,8 +146,10 @@ struct connection {
     double *sent_at;
     size_t unsent, cursor;
     bool wants_write;
-    /* fan only: the next offset this reader expects */
-    uint64_t position;
+    char *burst; /* the frame, once for each request that may be in flight: several requests go out in one call */
+    uint64_t requests;
+    uint64_t position; /* load: what the next write expects; fan: the next offset this reader expects */
+    double won_at; /* race only: when a write was last accepted */
 };
 
 static int try_dial(int port) {
@@ -215,31 +223,90 @@ static void connection_consume(struct connection *connection, size_t length) {
 
 /* ---- load ----------------------------------------------------------------------------------------------------- */
 
+/* A field that differs from request to request. */
+struct field {
+    enum { NUMBER, DIGITS, CHECKSUM } kind;
+    size_t offset, bytes; /* of a checksum: where the covered bytes begin */
+    long base, step;
+    enum { NONE, REQUESTS, POSITION } count;
+};
+
 struct load {
-    int epoll, in_flight_max;
-    struct frame burst; /* the frame, in_flight_max times: several requests go out in one call */
-    size_t frame_length;
-    double measure_from, deadline, last_answer;
-    long answered, total, errors, in_flight; /* answered: after the warm-up */
+    int epoll, in_flight_max, fields_count;
+    bool is_native, is_race;
+    struct frame frame;
+    struct field *fields;
+    double measure_from, deadline, last_answer, longest_wait;
+    long answered, total, refused, errors, in_flight; /* answered: after the warm-up */
     struct samples latency;
 };
 
+static uint32_t crc32c(const char *bytes, size_t length) {
+    static uint32_t table[256];
+    if (!table[1])
+        for (uint32_t byte = 0; byte < 256; byte++) {
+            table[byte] = byte;
+            for (int bit = 0; bit < 8; bit++) table[byte] = table[byte] >> 1 ^ (table[byte] & 1 ? 0x82F63B78 : 0);
+        }
+    uint32_t crc = UINT32_MAX;
+    while (length--) crc = crc >> 8 ^ table[(crc ^ (uint8_t)*bytes++) & 0xFF];
+    return ~crc;
+}
+
+static struct field field_read(const char *text) {
+    struct field field = {0};
+    char count[16] = "none";
+    if (sscanf(text, "crc:%zu:%zu", &field.offset, &field.bytes) == 2) {
+        field.kind = CHECKSUM;
+    } else if (sscanf(text, "%zu:%zu:%ld:%ld:%15s", &field.bytes, &field.offset, &field.base, &field.step, count) == 5) {
+        field.kind = field.bytes == 19 ? DIGITS : NUMBER;
+        field.count = !strcmp(count, "requests") ? REQUESTS : !strcmp(count, "position") ? POSITION : NONE;
+    } else {
+        die("%s: no field", text);
+    }
+    return field;
+}
+
+static void field_set(struct field field, char *frame, size_t length, const struct connection *connection, uint32_t index) {
+    uint64_t count = field.count == REQUESTS ? connection->requests : field.count == POSITION ? connection->position : 0;
+    uint64_t value = (uint64_t)(field.base + field.step * (long)index) + count;
+    char digits[24], *at = frame + field.offset;
+    if (field.kind == CHECKSUM) {
+        put32(at, crc32c(frame + field.bytes, length - field.bytes));
+    } else if (field.kind == DIGITS) {
+        snprintf(digits, sizeof digits, "%019lu", value);
+        memcpy(at, digits, 19);
+    } else if (field.bytes == 8) {
+        put64(at, value);
+    } else {
+        put32(at, (uint32_t)value);
+    }
+}
+
+static void load_queue(struct load *load, struct connection *connection, uint32_t index, double now) {
+    char *frame = connection->burst + (size_t)connection->newest * load->frame.length;
+    for (int field = 0; field < load->fields_count; field++)
+        field_set(load->fields[field], frame, load->frame.length, connection, index);
+    connection->requests++;
+    connection->position++;
+    connection->sent_at[connection->newest] = now;
+    connection->newest = (connection->newest + 1) % load->in_flight_max;
+    connection->in_flight++;
+    load->in_flight++;
+    connection->unsent += load->frame.length;
+}
+
 static void load_send(struct load *load, struct connection *connection, uint32_t index) {
     double now = clock_seconds();
-    while (now < load->deadline && connection->in_flight < load->in_flight_max) {
-        connection->sent_at[connection->newest] = now;
-        connection->newest = (connection->newest + 1) % load->in_flight_max;
-        connection->in_flight++;
-        load->in_flight++;
-        connection->unsent += load->frame_length;
-    }
+    size_t burst_length = load->frame.length * (size_t)load->in_flight_max;
+    while (now < load->deadline && connection->in_flight < load->in_flight_max) load_queue(load, connection, index, now);
     while (connection->unsent) {
-        size_t length = load->burst.length - connection->cursor;
+        size_t length = burst_length - connection->cursor;
         if (length > connection->unsent) length = connection->unsent;
-        ssize_t sent = send(connection->fd, load->burst.bytes + connection->cursor, length, MSG_NOSIGNAL);
+        ssize_t sent = send(connection->fd, connection->burst + connection->cursor, length, MSG_NOSIGNAL);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) break;
         if (sent < 0) die("send: %s", strerror(errno));
-        connection->cursor = (connection->cursor + (size_t)sent) % load->burst.length;
+        connection->cursor = (connection->cursor + (size_t)sent) % burst_length;
         connection->unsent -= (size_t)sent;
     }
     bool wants_write = connection->unsent != 0;
@@ -249,15 +316,42 @@ static void load_send(struct load *load, struct connection *connection, uint32_t
     }
 }
 
+/* Whether a frame answers a request, and how: the kind of the frame stands behind the head of its list. */
+static enum { NO_ANSWER, ACCEPTED, REFUSED, FAILED } load_verdict(
+    struct load *load, struct connection *connection, const char *response) {
+    if (!load->is_native) {
+        int error = produce_error(response, NULL);
+        if (error && !load->errors) fprintf(stderr, "produce was answered with error code %d\n", error);
+        return error ? FAILED : ACCEPTED;
+    }
+    size_t length = (size_t)get32(response) + 4;
+    if (response[9] == 4) return ACCEPTED; /* RESULT */
+    if (response[9] != 5) return NO_ANSWER; /* not an ERROR: a ping */
+    const char *before = "but with sequence id ", *named = memmem(response, length, before, strlen(before));
+    if (load->is_race && named) {
+        connection->position = (uint64_t)strtoll(named + strlen(before), NULL, 10) + 1;
+        return REFUSED;
+    }
+    if (!load->errors) fprintf(stderr, "write was answered with an error: %.*s\n", (int)(length - 10), response + 10);
+    return FAILED;
+}
+
 static void load_answers(struct load *load, struct connection *connection) {
     connection_receive(connection);
     double now = clock_seconds();
     size_t start = 0;
-    for (const char *response; (response = response_at(connection, start));) {
-        int error = produce_error(response, NULL);
-        if (error && !load->errors++) fprintf(stderr, "produce was answered with error code %d\n", error);
+    for (const char *response; (response = response_at(connection, start)); start += (size_t)get32(response) + 4) {
+        int verdict = load_verdict(load, connection, response);
+        if (verdict == NO_ANSWER) continue;
+        load->errors += verdict == FAILED;
+        load->refused += verdict == REFUSED;
         load->total++;
-        if (now >= load->measure_from) {
+        if (verdict == ACCEPTED) {
+            double waited = now - connection->won_at;
+            if (now >= load->measure_from && waited > load->longest_wait) load->longest_wait = waited;
+            connection->won_at = now;
+        }
+        if (now >= load->measure_from && verdict != REFUSED) {
             load->answered++;
             load->last_answer = now;
             samples_add(&load->latency, now - connection->sent_at[connection->oldest]);
@@ -265,32 +359,50 @@ static void load_answers(struct load *load, struct connection *connection) {
         connection->oldest = (connection->oldest + 1) % load->in_flight_max;
         connection->in_flight--;
         load->in_flight--;
-        start += (size_t)get32(response) + 4;
     }
     connection_consume(connection, start);
 }
 
-static int load_main(char **arguments) {
+static void load_open(struct load *load, struct connection *connection, int port, uint32_t index, struct frame hello) {
+    connection_open(connection, port);
+    if (hello.length) {
+        send_whole(connection->fd, hello.bytes, hello.length);
+        while (!response_at(connection, 0)) {
+            poll(&(struct pollfd){.fd = connection->fd, .events = POLLIN}, 1, 1000);
+            connection_receive(connection);
+        }
+        connection_consume(connection, (size_t)get32(connection->received) + 4);
+    }
+    connection->sent_at = allocate(sizeof(double) * (size_t)load->in_flight_max);
+    connection->burst = allocate(load->frame.length * (size_t)load->in_flight_max);
+    for (int copy = 0; copy < load->in_flight_max; copy++)
+        memcpy(connection->burst + (size_t)copy * load->frame.length, load->frame.bytes, load->frame.length);
+    watch(load->epoll, connection->fd, index, EPOLLIN, EPOLL_CTL_ADD);
+}
+
+static int load_main(char **arguments, int arguments_count, bool is_race) {
     int port = atoi(arguments[0]), count = atoi(arguments[1]);
-    struct frame frame = frame_read(arguments[5]);
+    struct frame hello = {0};
     struct load load = {.epoll = epoll_create1(EPOLL_CLOEXEC),
                         .in_flight_max = atoi(arguments[2]),
-                        .frame_length = frame.length,
+                        .is_race = is_race,
+                        .frame = frame_read(arguments[5]),
+                        .fields = allocate(sizeof(struct field) * (size_t)arguments_count),
                         .latency = samples_new(8000000)};
-    load.burst.length = frame.length * (size_t)load.in_flight_max;
-    load.burst.bytes = allocate(load.burst.length);
-    for (int copy = 0; copy < load.in_flight_max; copy++)
-        memcpy(load.burst.bytes + (size_t)copy * frame.length, frame.bytes, frame.length);
-    struct connection *connections = allocate(sizeof(struct connection) * (size_t)count);
-    for (int index = 0; index < count; index++) {
-        connection_open(&connections[index], port);
-        connections[index].sent_at = allocate(sizeof(double) * (size_t)load.in_flight_max);
-        watch(load.epoll, connections[index].fd, (uint32_t)index, EPOLLIN, EPOLL_CTL_ADD);
+    if (arguments_count > 6 && strcmp(arguments[6], "-")) {
+        hello = frame_read(arguments[6]);
+        load.is_native = true;
     }
+    for (int at = 7; at < arguments_count; at++) load.fields[load.fields_count++] = field_read(arguments[at]);
+    struct connection *connections = allocate(sizeof(struct connection) * (size_t)count);
+    for (int index = 0; index < count; index++) load_open(&load, &connections[index], port, (uint32_t)index, hello);
     double cpu_before = cpu_seconds(), begun = clock_seconds();
     load.measure_from = load.last_answer = begun + atof(arguments[3]) / 1e3;
     load.deadline = load.measure_from + atof(arguments[4]) / 1e3;
-    for (int index = 0; index < count; index++) load_send(&load, &connections[index], (uint32_t)index);
+    for (int index = 0; index < count; index++) {
+        connections[index].won_at = begun;
+        load_send(&load, &connections[index], (uint32_t)index);
+    }
     while (load.in_flight && clock_seconds() < load.deadline + DRAIN_SECONDS) {
         struct epoll_event events[EVENTS_MAX];
         int ready = epoll_wait(load.epoll, events, EVENTS_MAX, 100);
@@ -300,12 +412,18 @@ static int load_main(char **arguments) {
             load_send(&load, connection, events[event].data.u32);
         }
     }
+    for (int index = 0; index < count; index++) {
+        double waited = load.deadline - connections[index].won_at; /* a writer may never have won */
+        if (waited > load.longest_wait) load.longest_wait = waited;
+    }
     double seconds = load.last_answer - load.measure_from, cpu = cpu_seconds() - cpu_before;
     samples_sort(&load.latency);
-    printf("{\"operations\": %ld, \"total\": %ld, \"seconds\": %.4f, \"bytes\": %.0f, \"p50_ms\": %.4f, \"p99_ms\": %.4f, "
-           "\"errors\": %ld, \"unanswered\": %ld, \"generator_cpu_s\": %.3f, \"generator_wall_s\": %.3f}\n",
-           load.answered, load.total, seconds, (double)load.answered * (double)frame.length, samples_quantile(&load.latency, 0.5),
-           samples_quantile(&load.latency, 0.99), load.errors, load.in_flight, cpu, clock_seconds() - begun);
+    printf("{\"operations\": %ld, \"total\": %ld, \"refused\": %ld, \"seconds\": %.4f, \"bytes\": %.0f, \"p50_ms\": %.4f, "
+           "\"p99_ms\": %.4f, \"longest_wait_ms\": %.4f, \"errors\": %ld, \"unanswered\": %ld, \"generator_cpu_s\": %.3f, "
+           "\"generator_wall_s\": %.3f}\n",
+           load.answered, load.total, load.refused, seconds, (double)load.answered * (double)load.frame.length,
+           samples_quantile(&load.latency, 0.5), samples_quantile(&load.latency, 0.99), load.longest_wait * 1e3, load.errors,
+           load.in_flight, cpu, clock_seconds() - begun);
     if (load.in_flight) fprintf(stderr, "%ld requests were never answered\n", load.in_flight);
     return load.errors || load.in_flight || !load.answered;
 }
@@ -509,8 +627,9 @@ static int start_main(char **arguments) {
 }
 
 int main(int count, char **arguments) {
-    if (count == 8 && !strcmp(arguments[1], "load")) return load_main(arguments + 2);
+    if (count >= 8 && !strcmp(arguments[1], "load")) return load_main(arguments + 2, count - 2, false);
+    if (count >= 9 && !strcmp(arguments[1], "race")) return load_main(arguments + 2, count - 2, true);
     if (count == 9 && !strcmp(arguments[1], "fan")) return fan_main(arguments + 2);
     if (count == 8 && !strcmp(arguments[1], "start")) return start_main(arguments + 2);
-    die("usage: raw load|fan|start ... (the head of raw.c says which arguments)");
+    die("usage: raw load|race|fan|start ... (the head of raw.c says which arguments)");
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.failover import lose_bookie, lose_leader, take_over
-from bench.generator import Figures, GeneratorFailed
-from bench.stage import PLAIN, UNTIL_ENOUGH, CpuCost, Stage
+from bench.generator import Figures
+from bench.stage import PLAIN, UNTIL_ENOUGH, Stage
+from bench.throughput import throughput
+from bench.writes import KafkaBatches, KafkaWrites, NativeWrites, beside
 
 SINGLE = ("gnomon", "floor", "kafka", "kafka-synced")
 ALL = ("gnomon", "cluster", "floor", "kafka", "kafka-synced")
@@ -18,7 +20,6 @@ ONE_OF_EACH = ("gnomon", "kafka")
 """If flush.messages changes nothing, Kafka is measured once."""
 
 KIB, MIB = 1 << 10, 1 << 20
-CPU_GRAIN_SECONDS = 0.01
 IDLE_SECONDS = 2.0
 
 
@@ -35,6 +36,8 @@ class Column:
 MESSAGES = Column("rate", "messages", "msg/s", more=True)
 REQUESTS = Column("rate", "requests", "req/s", more=True)
 PER_CPU_SECOND = Column("per_cpu_second", "messages per second of broker CPU", "msg", more=True)
+BROKER_CPU = Column("broker_cpu_us", "broker CPU per request", "µs")
+WIN_RATE = Column("rate", "wins", "wins/s", more=True)
 P50 = Column("p50_ms", "p50", "ms")
 P99 = Column("p99_ms", "p99", "ms")
 
@@ -49,22 +52,6 @@ class Scenario:
     columns: tuple[Column, ...]
     measure: Callable[[Stage], Figures]
     own_server: bool = False
-
-
-def throughput(figures: Figures, cost: CpuCost) -> dict[str, float]:
-    """Rates, and processor time per operation on both sides; `total` counts a generator's warm-up too."""
-    operations, seconds = figures["operations"], figures["seconds"]
-    if operations <= 0 or seconds <= 0:
-        raise GeneratorFailed("nothing was answered after the warm-up: measure for longer")
-    total = figures.get("total", operations)
-    derived = {
-        "rate": operations / seconds,
-        "megabytes_per_s": figures.get("bytes", 0.0) / seconds / 1e6,
-        "generator_cpu_us": figures["generator_cpu_s"] / total * 1e6,
-        "broker_cpu_us": cost.seconds / total * 1e6,
-        "per_cpu_second": total / max(cost.seconds, CPU_GRAIN_SECONDS),
-    }
-    return {**figures, **derived}
 
 
 def warm_up(stage: Stage) -> Figures:
@@ -192,6 +179,70 @@ def memory(stage: Stage) -> Figures:
     }
 
 
+GNOMON = ("gnomon",)
+RACE = NativeWrites(50, 1, conditional=True, own_partitions=False, races=True)
+
+
+def _ratio(label: str, *, more: bool) -> Column:
+    return Column("ratio", label, "×", more=more)
+
+
+WRITES = (
+    Scenario(
+        "native-50x1",
+        "native writes, 50 connections",
+        GNOMON,
+        (REQUESTS, _ratio("÷ Kafka's Produce", more=True)),
+        beside(
+            NativeWrites(50, 1, own_partitions=False), KafkaWrites(50, 1, own_partitions=False, numbered=True), "rate"
+        ),
+    ),
+    Scenario(
+        "native-1x100",
+        "native writes, 100 in flight on one",
+        GNOMON,
+        (REQUESTS, _ratio("÷ Kafka's Produce", more=True)),
+        beside(
+            NativeWrites(1, 100, own_partitions=False), KafkaWrites(1, 100, own_partitions=False, numbered=True), "rate"
+        ),
+    ),
+    Scenario(
+        "conditional-50x1",
+        "conditional writes, 50 partitions",
+        GNOMON,
+        (REQUESTS, _ratio("÷ plain", more=True)),
+        beside(NativeWrites(50, 1, conditional=True), NativeWrites(50, 1), "rate"),
+    ),
+    Scenario(
+        "conditional-1x100",
+        "conditional writes, 100 in flight on one",
+        GNOMON,
+        (REQUESTS, _ratio("÷ plain", more=True)),
+        beside(NativeWrites(1, 100, conditional=True), NativeWrites(1, 100), "rate"),
+    ),
+    Scenario(
+        "conditional-race",
+        "50 writers race for one place",
+        GNOMON,
+        (WIN_RATE, _ratio("÷ one writer", more=True), Column("longest_wait_ms", "longest wait for a win", "ms")),
+        beside(RACE, replace(RACE, connections=1), "rate"),
+    ),
+    Scenario(
+        "conditional-batches",
+        "64 KiB batches without conditions into a topic that takes them",
+        GNOMON,
+        (BROKER_CPU, _ratio("÷ plain topic", more=False)),
+        beside(KafkaBatches(conditional=True), KafkaBatches(conditional=False), "broker_cpu_us"),
+    ),
+    Scenario(
+        "conditional-header",
+        "one record a request, its condition in a header",
+        GNOMON,
+        (BROKER_CPU, _ratio("÷ plain topic", more=False)),
+        beside(KafkaWrites(50, 1, conditional=True), KafkaWrites(50, 1, conditional=False), "broker_cpu_us"),
+    ),
+)
+
 SCENARIOS = (
     Scenario("produce-1k-64k", "produce 1 KB, 64 KiB batches", ALL, (MESSAGES, PER_CPU_SECOND), produce(KIB, 64 * KIB)),
     Scenario("produce-1k-1m", "produce 1 KB, 1 MiB batches", ALL, (MESSAGES,), produce(KIB, MIB)),
@@ -273,4 +324,5 @@ SCENARIOS = (
         lose_bookie,
         own_server=True,
     ),
+    *WRITES,
 )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.frame import produce_frame
+from bench.frame import produce_frame, record_batch
 from bench.generator import Figures, Generator, GeneratorFailed, Generators
 from bench.system import Installation, Server, System
 from bench.workspace import Workspace
@@ -106,7 +107,7 @@ class Stage:
     def frame(self, topic: str, records: int, value_bytes: int) -> Path:
         """A file with one pre-built Produce request."""
         path = self.workspace.scratch / f"{topic}.frame"
-        path.write_bytes(produce_frame(topic, records, value_bytes))
+        path.write_bytes(produce_frame(topic, record_batch(records, value_bytes)))
         return path
 
     def await_leaders(
@@ -122,14 +123,13 @@ class Stage:
         arguments = ("start", self.server.port, topic, *times, first_produce or "-", leader)
         return self.raw(*arguments, timeout_seconds=READY_SECONDS)
 
-    def topic(self, partitions: int = 1, name: str = "") -> str:
+    def topic(self, partitions: int = 1, name: str = "", config: Mapping[str, str] = MappingProxyType({})) -> str:
         """A new, empty topic of this server, ready for use; its name, which is invented if none is given."""
         name = name or f"bench-{next(self._names)}"
         if not self.system.only_produces:
             admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
-            new = NewTopic(
-                name, num_partitions=partitions, replication_factor=-1, config=dict(self.system.topic_config)
-            )
+            settings = {**self.system.topic_config, **config}
+            new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=settings)
             for created in admin.create_topics([new], request_timeout=ADMIN_SECONDS).values():
                 created.result()
         self.await_leaders(name, partitions)

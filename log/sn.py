@@ -42,16 +42,23 @@ class SN(NamedTuple):
         if type(stored) is not list or len(stored) != len(cls._fields):
             raise ValueError(f"an SN has a DLSN, a transaction id and a sequence id, not {stored!r:.100}")
         place, transaction_id, sequence_id = stored
-        for name, number in (("transaction id", transaction_id), ("sequence id", sequence_id)):
-            if number is not None and (type(number) is not int or not -1 <= number <= SN_MAX):
-                raise ValueError(f"a {name} is a number from -1 to {SN_MAX}, not {number!r:.100}")
+        if transaction_id is not None:
+            _check_id("transaction id", transaction_id)
+        if sequence_id is not None:
+            _check_id("sequence id", sequence_id)
         return cls(None if place is None else _decoded_dlsn(place), transaction_id, sequence_id)
 
     def __str__(self) -> str:
         """The fields that are set, such as `sequence id 17, DLSN 0:4:1`."""
-        dlsn = None if self.dlsn is None else ":".join(map(str, self.dlsn))
-        fields = {"sequence id": self.sequence_id, "DLSN": dlsn, "transaction id": self.transaction_id}
-        return ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
+        dlsn, transaction_id, sequence_id = self
+        fields = []
+        if sequence_id is not None:
+            fields.append(f"sequence id {sequence_id}")
+        if dlsn is not None:
+            fields.append(f"DLSN {dlsn.segment}:{dlsn.entry}:{dlsn.slot}")
+        if transaction_id is not None:
+            fields.append(f"transaction id {transaction_id}")
+        return ", ".join(fields)
 
 
 EMPTY: Final = SN(Dlsn(0, 0, -1), -1, -1)
@@ -70,15 +77,26 @@ class Match(Enum):
 
 def match(expected: SN, current: SN) -> Match:
     """Compares the fields that are expected with those of the present SN."""
-    result = Match.HOLDS
-    fields: list[tuple[Any, Any]] = list(zip(expected, current, strict=True))
-    for wanted, present in fields:
+    dlsn, transaction_id, sequence_id = expected
+    if (
+        (sequence_id is None or sequence_id == current.sequence_id)
+        and (dlsn is None or dlsn == current.dlsn)
+        and (transaction_id is None or transaction_id == current.transaction_id)
+    ):
+        return Match.HOLDS
+    wanted: Any
+    present: Any
+    for wanted, present in zip(expected, current, strict=True):
         if wanted is None or wanted == present:
             continue
         if present is None or wanted < present:
             return Match.NEVER
-        result = Match.AHEAD
-    return result
+    return Match.AHEAD
+
+
+def _check_id(name: str, number: Any) -> None:
+    if type(number) is not int or not -1 <= number <= SN_MAX:
+        raise ValueError(f"a {name} is a number from -1 to {SN_MAX}, not {number!r:.100}")
 
 
 def _decoded_dlsn(stored: Any) -> Dlsn:

@@ -33,7 +33,7 @@ class StampedFrame:
     """One request, sent repeatedly with its current time."""
 
     def __init__(self, topic: str, partition: int, records: int, value_bytes: int) -> None:
-        self._frame = bytearray(produce_frame(topic, records, value_bytes))
+        self._frame = bytearray(produce_frame(topic, record_batch(records, value_bytes)))
         self._batch_at = len(self._frame) - len(record_batch(records, value_bytes))
         self._value_at = self._batch_at + value_at(value_bytes)
         struct.pack_into(">i", self._frame, self._batch_at - 8, partition)

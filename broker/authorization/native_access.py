@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from gnomon.broker.authorization.authorizer import Access, Authorizer, denial
 from gnomon.broker.authorization.native_table import NATIVE_RULES, NativeMethod
 from gnomon.broker.authorization.operation import CLUSTER, Operation, Resource
@@ -30,8 +32,13 @@ class NativeAccess:
 
     def question(self, method: NativeMethod, peer: str) -> NativeQuestion:
         """The questions of one call; `peer` is the address of the caller (`Call.peer`)."""
-        # Native clients give no name to their connections, only to their consumers.
-        return NativeQuestion(self._access, method, Session(ANONYMOUS, LISTENER, "", peer.rpartition(":")[0]))
+        return NativeQuestion(self._access, method, _session_of(peer))
+
+
+@lru_cache
+def _session_of(peer: str) -> Session:
+    # Native clients give no name to their connections, only to their consumers.
+    return Session(ANONYMOUS, LISTENER, "", peer.rpartition(":")[0])
 
 
 class NativeQuestion:

@@ -121,15 +121,16 @@ def checked(args: Any, *kinds: type) -> list[Any]:
     Raises:
         InvalidCall: they do not.
     """
-    if type(args) is not list or len(args) != len(kinds) or not all(map(_is, args, kinds)):
+    if type(args) is not list or tuple(map(type, args)) != kinds or not all(map(_is_small, args)):
         raise InvalidCall(f"arguments are {', '.join(kind.__name__ for kind in kinds)}")
     return args
 
 
-def _is(value: object, kind: type) -> bool:
-    if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
+def _is_small(value: Any) -> bool:
+    kind = type(value)
+    if kind is str and len(value) > TEXT_CHARACTERS_MAX:
         raise InvalidCall(f"a text has {len(value)} characters, {TEXT_CHARACTERS_MAX} are allowed")
-    return type(value) is kind and not (isinstance(value, int) and abs(value) >= NUMBER_MAX)
+    return kind is not int or -NUMBER_MAX < value < NUMBER_MAX
 
 
 def groups(args: list[Any], fields: int) -> Iterator[list[Any]]:

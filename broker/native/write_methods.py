@@ -45,7 +45,7 @@ from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.rpc.call import Call, Method
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock
-from gnomon.wire.kafka.batch import TRANSACTIONAL, MalformedBatch, parse_batch
+from gnomon.wire.kafka.batch import ATTRIBUTES_LOW_AT, HEADER_BYTES, RECORDS_COUNT_AT, TRANSACTIONAL
 from gnomon.wire.kafka.errors import ErrorCode
 
 _RETRIABLE: Final = frozenset(
@@ -161,18 +161,16 @@ class WriteMethods:
 
 
 def _records_count(records: memoryview) -> int:
-    """The number of records that the header of a batch declares.
+    """The number of records that a batch declares; the log checks it, and the rest (`batch.check_produced`).
 
     Raises:
-        InvalidRecords: it is no batch that a writer may send.
+        InvalidRecords: the batch is one of a transaction, or too short.
     """
-    try:
-        batch = parse_batch(records)
-    except MalformedBatch as error:
-        raise InvalidRecords(f"the attachment of `write` is one record batch: {error}") from None
-    if batch.attributes & TRANSACTIONAL:
+    if len(records) < HEADER_BYTES:
+        raise InvalidRecords(f"the attachment of `write` is one record batch, not {len(records)} bytes")
+    if records[ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
         raise InvalidRecords("transactions are not built yet: write without a transactional id")
-    return batch.records_count
+    return int.from_bytes(records[RECORDS_COUNT_AT:HEADER_BYTES])
 
 
 class _WriteCall:

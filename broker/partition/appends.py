@@ -1,8 +1,9 @@
 """The unanswered appends to one partition: waiting, in flight, repeated or suspended. Pure.
 
 1. Each append is answered once: with its place in the log once it is durable, or with the reason why it is refused.
-2. New batches are acknowledged in the order of their entries. A repeat is answered after the batch that it repeats, and
-   a refusal by the terms of a batch (`terms`) after the batch that it names.
+2. New batches are acknowledged in the order of their entries. A repeat is answered after the batch that it repeats. A
+   refusal by the terms of a batch (`terms`) is answered once the batch that it names is durable, just before that one:
+   so the loser that waited longest is the first to try again, and of several writers that race none starves.
 3. Waiting appends are resumed, or refused, in their order of arrival. One without memory for its copy is refused.
 """
 
@@ -157,14 +158,14 @@ class Appends:
         base_offset, next_offset, append_time_ms, callback, slot = self._in_flight.popleft()
         self._entries_stored += 1
         log.durable(next_offset)
+        while self._later and self._later[0][0] <= self._entries_stored:
+            self._later.popleft()[3]()
         if callback is not None:
             callback.appended(slot, Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset))
         while self._repeats and self._repeats[0][1] <= next_offset:
             base_offset, _, append_time_ms, callback, slot = self._repeats.popleft()
             assert callback is not None, "a snapshot is never a repeat"
             callback.appended(slot, Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset))
-        while self._later and self._later[0][0] <= self._entries_stored:
-            self._later.popleft()[3]()
         return True
 
     def fail_in_flight(self, code: ErrorCode, text: str) -> None:

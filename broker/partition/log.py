@@ -116,6 +116,8 @@ class PartitionLog:
         self._last_segment = self._last_base = NO_OFFSET
         self._last_entry = -1
         """The place of the last record that was appended since the opening; -1 if none was."""
+        self._sn: SN | None = None
+        """`sn`, once it was asked for."""
         self._transaction_id = NO_TRANSACTION
         """The last transaction id that was given out."""
         self._header_extra = 0
@@ -226,7 +228,7 @@ class PartitionLog:
             if marks is not NO_MARKS or terms is not None:
                 terms = terms or Terms()
                 terms.marks = marks
-        if terms is not None:
+        if terms is not None and terms.are_any:
             terms.judge(self.end)
             if terms.marks is not None:
                 transaction_id = terms.marks.last_transaction_id
@@ -244,7 +246,7 @@ class PartitionLog:
         self.next_offset = Offset(base_offset + batch.records_count)
         if transaction_id is not None:
             self._set_transaction_id(transaction_id)
-        self._last_segment, self._last_entry, self._last_base = self._segment, entry, base_offset
+        self._last_segment, self._last_entry, self._last_base, self._sn = self._segment, entry, base_offset, None
         if batch.producer_id >= 0:
             self._remember(batch, base_offset, now_ms, timestamp)
         elif not self._token and not len(self.producers):
@@ -268,8 +270,11 @@ class PartitionLog:
         """The SN of the last record that was given out, durable or not."""
         if self._last_entry < 0:
             return self._recorded
-        last = self.next_offset - 1
-        return SN(Dlsn(self._last_segment, self._last_entry, last - self._last_base), self._transaction_id, last)
+        if self._sn is None:
+            last = self.next_offset - 1
+            place = Dlsn(self._last_segment, self._last_entry, last - self._last_base)
+            self._sn = SN(place, self._transaction_id, last)
+        return self._sn
 
     @property
     def end(self) -> LogEnd:

@@ -41,6 +41,8 @@ CRC_FROM: Final = 21
 ATTRIBUTES_LOW_AT: Final = 22
 """Position of the low byte of the attributes, which has the bits of `COMPRESSION_MASK` and all others that are in use.
 """
+RECORDS_COUNT_AT: Final = HEADER_BYTES - 4
+"""Position of the number of records, 4 bytes."""
 _MAX_TIMESTAMP_AT: Final = 35
 _MAX_TIMESTAMP_END: Final = 43
 

@@ -66,21 +66,30 @@ def iterate_records(batch_view: memoryview, bytes_max: int) -> Iterator[Record]:
     data = bytes(decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max))
     if header.records_count < 0:
         raise MalformedBatch(f"record batch declares {header.records_count} records")
+    yield from iterate_unpacked(data, header.records_count)
+
+
+def iterate_unpacked(data: bytes, count: int) -> Iterator[Record]:
+    """The records of a batch whose records were decompressed, in order.
+
+    Args:
+        data: the records.
+        count: how many the batch declares.
+
+    Raises:
+        MalformedBatch: these are not `count` records.
+    """
     position = 0
-    for index in range(header.records_count):
+    for index in range(count):
         try:
             record, position = _read_record(data, position)
         except IndexError:
-            raise MalformedBatch(
-                f"record {index} of {header.records_count} reaches beyond the {len(data)} bytes of records"
-            ) from None
+            raise MalformedBatch(f"record {index} of {count} reaches beyond the {len(data)} bytes of records") from None
         except UnicodeDecodeError:
-            raise MalformedBatch(
-                f"record {index} of {header.records_count} has a header key that is not UTF-8"
-            ) from None
+            raise MalformedBatch(f"record {index} of {count} has a header key that is not UTF-8") from None
         yield record
     if position != len(data):
-        raise MalformedBatch(f"{len(data) - position} bytes follow the last of {header.records_count} records")
+        raise MalformedBatch(f"{len(data) - position} bytes follow the last of {count} records")
 
 
 def read_keys(data: Buffer, position: int, count: int, key_bytes_max: int) -> tuple[list[Buffer | None], int]:

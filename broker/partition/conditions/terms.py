@@ -83,6 +83,11 @@ class Terms:
         self.refused: TermsRefused | None = None
         """Why the append was refused, if its terms are the reason."""
 
+    @property
+    def are_any(self) -> bool:
+        """Whether there is anything to judge."""
+        return self.expected is not None or self.token is not None or self.marks is not None
+
     def judge(self, end: LogEnd) -> None:
         """Compares the terms with the present end of the log.
 
@@ -90,12 +95,10 @@ class Terms:
             TermsRefused: the append must not be made.
         """
         marks = self.marks
-        tokens = [] if self.token is None else [self.token]
-        if marks is not None and marks.token is not None:
-            tokens.append(marks.token)
-        for token in tokens:
-            if token != end.token:
-                raise _token_refused(token, end)
+        if self.token is not None and self.token != end.token:
+            raise _token_refused(self.token, end)
+        if marks is not None and marks.token is not None and marks.token != end.token:
+            raise _token_refused(marks.token, end)
         if self.expected is not None:
             found = match(self.expected, end.sn)
             if found is not Match.HOLDS:

@@ -80,6 +80,19 @@ def test_a_repeat_has_the_append_time_of_its_first_copy_where_the_log_sets_it(be
     assert bench.answers.got[3:] == [("b once more", Produced(ErrorCode.NONE, Offset(6), NOW, 3))]
 
 
+def test_losers_are_answered_before_the_batch_that_they_lost_to_and_the_first_of_them_first(bench: Bench) -> None:  # 2
+    for loser in ("lost to b", "lost to b too"):
+        bench.appends.after_all(
+            bench.answers,
+            loser,
+            lambda loser=loser: bench.answers.appended(loser, REFUSED),  # type: ignore[misc]
+        )
+    bench.appends.stored(bench.log)
+    assert [slot for slot, _ in bench.answers.got] == ["a"]
+    bench.appends.stored(bench.log)
+    assert [slot for slot, _ in bench.answers.got[1:]] == ["lost to b", "lost to b too", "b"]
+
+
 def test_a_snapshot_of_producers_is_answered_to_nobody(bench: Bench) -> None:
     bench.appends.written((Offset(7), Offset(7), -1, None, None))
     for _ in range(3):
