@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from bench.failover import lose_bookie, lose_leader, take_over
 from bench.generator import Figures
-from bench.stage import PLAIN, UNTIL_ENOUGH, Stage
-from bench.throughput import throughput
-from bench.writes import KafkaBatches, KafkaWrites, NativeWrites, beside
+from bench.stage import PLAIN, UNTIL_ENOUGH, Stage, throughput
+from bench.writes.loads import KafkaBatches, KafkaWrites, NativeWrites, beside
 
 SINGLE = ("gnomon", "floor", "kafka", "kafka-synced")
 ALL = ("gnomon", "cluster", "floor", "kafka", "kafka-synced")

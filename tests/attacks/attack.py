@@ -32,6 +32,9 @@ HEALTHY_GZIP_TOPIC = "recompressed-too"
 TIMED_RECORDS, TIMED_MS = 100_000, 1_000_000
 """The records of the one batch of TIMED_TOPIC, and the timestamp of its last one; all others are at 0."""
 WIDE_PARTITIONS = 500
+CONDITIONAL_TOPIC, CONDITIONAL_PARTITIONS = "conditional", 20
+TERMED_RECORDS = 20_000
+"""The most records of a batch on a topic whose records may have terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,33 @@ def _to_recompress(value: bytes, count: int) -> bytes:
     return kafka_frame(0, 9, produce_body({GZIP_TOPIC: [batch] * count}))
 
 
+def _terms(name: str, value: bytes, count: int = 1, codec: Codec = Codec.NONE) -> Iterator[bytes]:
+    """Batches of `count` records with one header each, for as many partitions, to a topic that takes conditions."""
+    records = [Record(offset_delta=number, headers=((name, value),)) for number in range(count)]
+    batch = build_batch(records, base_timestamp=1, compression=codec)
+    yield kafka_frame(0, 9, produce_body({CONDITIONAL_TOPIC: [batch] * CONDITIONAL_PARTITIONS}))
+
+
+def _conditional_bombs(value: bytes) -> Iterator[bytes]:
+    """Batches of a few KiB that decompress to 30 MiB each, to a topic that takes conditions."""
+    batch = build_batch([Record(value=value)], base_timestamp=1, compression=Codec.ZSTD)
+    yield kafka_frame(0, 9, produce_body({CONDITIONAL_TOPIC: [batch] * CONDITIONAL_PARTITIONS}))
+
+
+def _near_names() -> Iterator[bytes]:
+    """Batches whose values nearly have the name of a term, all along."""
+    batch = build_batch([Record(value=b"gnomon.expected.offse" * 40_000)], base_timestamp=1)
+    yield kafka_frame(0, 9, produce_body({CONDITIONAL_TOPIC: [batch] * CONDITIONAL_PARTITIONS}))
+
+
+def _fences(count: int) -> Iterator[bytes]:
+    """Native calls that give a partition one token after the other, in one go."""
+    yield b"".join(rpc.encode([rpc.HELLO, rpc.MAGIC, [1], "broker", None]))
+    calls = [[rpc.CALL, at, "fence", [CONDITIONAL_TOPIC, 0, b"%036d" % at, None, None]] for at in range(count)]
+    yield b"".join(b"".join(rpc.encode(call)) for call in calls)
+    yield from [b""] * (count - 1)  # the other answers
+
+
 def _large_batches(count: int) -> Iterator[bytes]:
     """Batches of 1 MB for as many partitions."""
     batch = build_batch([Record(value=random.Random(1).randbytes(1_000_000))], base_timestamp=1)
@@ -216,6 +246,17 @@ ATTACKS = (
     Attack("Fetch, 9,900 partitions", _kafka(1, 12, _polled({WIDE_TOPIC: 9_900})), 2),
     Attack("Produce, bombs of zstd to a topic of gzip", bombs, 2),
     Attack("Produce, bombs of zstd that gzip does not compress", _lasting_bombs, 2),
+    Attack("Produce, expected offset in 20 × 20,000 records", partial(_terms, "gnomon.expected.offset", b"1", 20_000)),
+    Attack("the same, compressed", partial(_terms, "gnomon.expected.offset", b"1", 20_000, Codec.ZSTD), 2),
+    Attack("Produce, expected offsets of 300,000 digits", partial(_terms, "gnomon.expected.offset", b"1" * 300_000), 2),
+    Attack("Produce, tokens of 300,000 bytes", partial(_terms, "gnomon.fencing.token", b"t" * 300_000), 2),
+    Attack("Produce, bombs to a topic that takes conditions", partial(_conditional_bombs, bytes(BOMB_BYTES)), 2),
+    Attack(
+        "the same, full of the name of a term",
+        partial(_conditional_bombs, b"gnomon.transaction.id" * (BOMB_BYTES // 21)),
+        2,
+    ),
+    Attack("Produce, values that are nearly names of terms", _near_names, 2),
     Attack("ListOffsets by time in 100,000 records", _kafka(2, 7, *[_by_time(TIMED_MS)] * 4), 5),
     Attack("ListOffsets by the largest time in 100,000 records", _kafka(2, 7, *[_by_time(-3)] * 4), 5),
     Attack("HELLO of 60 MiB", _heads([rpc.HELLO, rpc.MAGIC, [1], "s" * (60 << 20), None], hello=False), native=True),
@@ -224,5 +265,6 @@ ATTACKS = (
     Attack("calls of a method with a long name", _heads(*[[rpc.CALL, 1, "m" * 900_000, []]] * 2), 5, native=True),
     Attack("call with 49,000 empty lists", _heads([rpc.CALL, 1, "ack", [[]] * 49_000]), 5, native=True),
     Attack("plan of 500 partitions with a hold", _heads(_planned("held")), 5, native=True),
+    Attack("4,000 fences", partial(_fences, 4_000), 2, native=True),
     Attack("plan of 500 partitions", _heads(_planned("")), 5, native=True),
 )

@@ -7,6 +7,8 @@ import struct
 import threading
 
 from attack import (
+    CONDITIONAL_PARTITIONS,
+    CONDITIONAL_TOPIC,
     GZIP_PARTITIONS,
     GZIP_TOPIC,
     HEALTHY_GZIP_TOPIC,
@@ -37,6 +39,8 @@ def prepare(address: tuple[str, int]) -> None:
     topics.append(NewTopic(GZIP_TOPIC, GZIP_PARTITIONS, config={"compression.type": "gzip"}))
     topics.append(NewTopic(HEALTHY_GZIP_TOPIC, 1, config={"compression.type": "gzip"}))
     topics.append(NewTopic(WIDE_TOPIC, WIDE_PARTITIONS))
+    conditional = {"gnomon.conditional.write": "true"}
+    topics.append(NewTopic(CONDITIONAL_TOPIC, CONDITIONAL_PARTITIONS, config=conditional))
     for created in admin.create_topics(topics).values():
         created.result(SECONDS_MAX)
     _produce_timed(address)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from native_calls import native, orders, play, rpc, values
 import gnomon
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import (
+    ERRORS,
     BrokerUnreachable,
     CasWriteException,
     InvalidCall,
@@ -62,6 +65,18 @@ def test_a_write_has_the_place_that_a_consumer_sees() -> None:
         assert (messages[0].key, messages[0].headers) == (b"k", (("trace", b"7"),))
         for message, sn in ((messages[0], first), (messages[3], second)):
             assert sn == SN(message.id, -1, message.offset)
+
+    writing(scenario)
+
+
+def test_a_consumer_of_a_shadow_sees_the_places_of_the_source() -> None:
+    async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
+        kafka = await broker.connect()
+        await kafka.create_topic("copy", partitions=-1, configs={"gnomon.shadow.source": "orders"})
+        written = [await client.write("orders", b"%d" % number) for number in range(3)]
+        consumer = await client.subscribe("copy", "one", initial_position="earliest")
+        messages = [await consumer.receive() for _ in range(3)]
+        assert [SN(message.id, -1, message.offset) for message in messages] == written
 
     writing(scenario)
 
@@ -374,6 +389,65 @@ def test_a_senseless_call_is_answered_with_an_error_and_costs_nobody_else_anythi
     simulate_broker(scenario)
 
 
+NUMBERS = (-2, -1, 0, 1, 2**31, 2**61, 2**62, 2**63 - 1, 2**64 - 1)
+METHODS = {
+    "write": ["orders", ID, 0, [[0, 0, 0], -1, 0], b"token", False],
+    "fence": ["orders", 0, b"token", [None, None, 0], b"token"],
+    "end": ["orders", 0],
+    "producer_id": ["orders"],
+}
+
+
+def drawn(draw: Random, depth: int = 0) -> Any:
+    """Anything that msgpack has a form for."""
+    kinds: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: draw.random() < 0.5,
+        lambda: draw.choice(NUMBERS),
+        lambda: draw.random() * 2.0**70,
+        lambda: draw.choice(("orders", "", "none", "x" * draw.randrange(2000))),
+        lambda: draw.randbytes(draw.choice((0, 1, 36, 37, 200))),
+        lambda: [drawn(draw, depth + 1) for _ in range(draw.randrange(5))],
+        lambda: {str(number): drawn(draw, depth + 1) for number in range(draw.randrange(3))},
+    ]
+    return draw.choice(kinds[: 6 if depth > 2 else None])()
+
+
+def changed(draw: Random, given: list[Any]) -> list[Any]:
+    """The arguments with one of them, or a part of it, drawn, doubled or left out."""
+    args, at = [list(arg) if isinstance(arg, list) else arg for arg in given], draw.randrange(len(given))
+    if isinstance(args[at], list) and draw.random() < 0.5:
+        args[at] = changed(draw, args[at])
+    elif draw.random() < 0.2:
+        del args[at]
+    elif draw.random() < 0.2:
+        args.insert(at, args[at])
+    else:
+        args[at] = drawn(draw)
+    return args
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("method", METHODS)
+def test_any_arguments_are_answered_and_the_broker_goes_on(method: str, seed: int) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        draw = Random(f"{method}/{seed}")
+        async with rpc(broker) as peer, native(broker) as client:
+            topic_id, _ = await peer.call("lookup", "orders")
+            for _ in range(250):
+                args = [topic_id if arg is ID else arg for arg in changed(draw, METHODS[method])]
+                attachment = bytearray(BATCH)
+                if draw.random() < 0.3:
+                    attachment[draw.randrange(len(BATCH))] ^= 1 << draw.randrange(8)
+                with suppress(*ERRORS.classes, OverflowError):
+                    await peer.call(method, *args, attachment=bytes(attachment) if method == "write" else b"")
+            end = await client.end("orders")
+            assert (await client.write("orders", b"1", expected=end.sn)).sequence_id == (end.sn.sequence_id or 0) + 1
+
+    simulate_broker(scenario)
+
+
 def test_a_chain_ends_with_the_topic_that_it_was_begun_in() -> None:
     async def scenario(broker: EmbeddedBroker, client: NativeClient) -> None:
         kafka = await broker.connect()
@@ -549,8 +623,8 @@ def test_kafka_clients_and_native_ones_see_the_same_conditions() -> None:
 
         assert (await kafka.produce("orders", batch(0))).error_code == 0
         assert (await client.write("orders", b"1", expected=SN(sequence_id=0))).sequence_id == 1
-        for _ in range(2):  # the second request takes the short way
-            refused = await kafka.produce("orders", batch(1))
+        for version in (9, 9, 13, 13):  # by name and by id; the second request of each takes the short way
+            refused = await kafka.produce("orders", batch(1), version=version)
             assert refused.error_code == 87
             text = "CAS_WRITE_EXCEPTION 525 expected=1 current=2: record 0 of the batch would get offset 2"
             assert (refused.error_message, refused.record_errors) == (text, [])

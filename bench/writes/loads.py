@@ -12,9 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from bench.frame import produce_frame, record_batch
 from bench.generator import Figures
-from bench.stage import Stage
-from bench.throughput import throughput
-from bench.write_frame import HELLO, WriteFrame, kafka_write, native_write
+from bench.stage import Stage, throughput
+from bench.writes.frames import HELLO, WriteFrame, kafka_write, native_write
 
 CONDITIONAL = {"gnomon.conditional.write": "true"}
 TURNS = 3

@@ -1,0 +1,1 @@
+"""Native and conditional writes: their requests, and loads measured in turn."""
