@@ -34,14 +34,14 @@ rows = st.lists(
 batches = st.lists(st.tuples(rows, st.sampled_from(Codec), st.booleans(), st.integers(0, 500)), min_size=1, max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(batches, st.sampled_from([1, 300, 8 << 20]))
 def test_the_rows_are_the_records_of_iterate_records(contents: Any, gathered_bytes: int) -> None:
     given_batches = placed(contents)
     assert decoded(given_batches, gathered_bytes=gathered_bytes) == expected(given_batches)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(batches, st.integers(0, 300), st.integers(0, 300))
 def test_records_outside_the_range_are_no_rows(contents: Any, start: int, stop: int) -> None:
     given_batches, wanted = placed(contents), Range("orders", 0, start, stop)

@@ -179,7 +179,6 @@ def lack_unnoticed(patch: pytest.MonkeyPatch) -> None:
     "a claim looks only for the newest entry of each bookie",
     breaks="bookie.ledgers.copies, have_entries",
     scenario=REGAINED,
-    quick=True,
 )
 def lack_within_unnoticed(patch: pytest.MonkeyPatch) -> None:
     have_entries = claim.have_entries
