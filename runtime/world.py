@@ -94,6 +94,9 @@ class Connection(Protocol):
     def resume_reading(self) -> None:
         """Undoes `pause_reading`; may be called at any time, also twice."""
 
+    def call_next_turn(self, call: Callable[[], None]) -> None:
+        """Schedules `call` in the next turn of the event loop, after other streams are served; also after `closed`."""
+
     def close(self) -> None:
         """Sends the backlog, then closes; `closed` follows later. Idempotent."""
 

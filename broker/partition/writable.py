@@ -1,7 +1,7 @@
 """The write side of a partition: decides and writes appends, and rolls segments (see also `partition`).
 
 1. An append is written only in a writable state (`state` invariant 3). Appends that have to wait are resumed in their
-   order of arrival.
+   order of arrival, some 2 ms of them in each turn.
 2. When an append fails, all later appends in flight fail too, and the chain is opened again for the next append. Until
    then the durable log stays readable, except after a fence.
 3. After a fence the log is hidden until the chain is claimed again, because another broker may have continued it. The
@@ -60,6 +60,8 @@ from gnomon.log.entry import NO_OFFSET, Offset
 from gnomon.log.segment import Segment
 from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.loop.paced import PAUSE_SECONDS
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.state_table import after
 from gnomon.runtime.tasks import Tasks
@@ -124,6 +126,8 @@ class Writable(Readable):
         self._batch_thread = batch_thread
         self._recoding = False
         """Whether a batch is being recompressed; later ones wait for it."""
+        self._resumes_later = False
+        """Whether appends that waited are resumed in the next turn; later ones wait for them."""
         self._chain = chain
         self._settings = settings
         self._clock = clock
@@ -174,7 +178,7 @@ class Writable(Readable):
         if log is None or self._state not in WRITABLE:
             self._defer(records, callback, slot, terms)
             return
-        if self._recoding:
+        if self._recoding or self._resumes_later:
             self._appends.wait(records, callback, slot, terms)
             return
         now_ms = self._clock.wall_ms()
@@ -448,9 +452,22 @@ class Writable(Readable):
         self._resume()
 
     def _resume(self) -> None:
-        """Appends that waited are decided again, and readers look at the log."""
-        self._appends.resume(self.append)
+        """Appends that waited are decided again, for as long as a turn allows, and readers look at the log."""
+        until = self._clock.monotonic() + SHARE_SECONDS
+
+        def append(records: memoryview, callback: AppendCallback, slot: Any, terms: Terms | None) -> None:
+            if not self._resumes_later and self._clock.monotonic() > until:
+                self._resumes_later = True
+                self._tasks.start_soon(self._resume_next_turn)
+            self.append(records, callback, slot, terms)
+
+        self._appends.resume(append)
         self.notify_change()
+
+    async def _resume_next_turn(self) -> None:
+        await self._clock.sleep(PAUSE_SECONDS)
+        self._resumes_later = False
+        self._resume()
 
     async def _roll(self, *, answered: bool = False) -> None:
         """Ends the segment and begins the next one; the caller has moved the state, so that appends wait.

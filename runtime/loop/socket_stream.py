@@ -37,6 +37,9 @@ class StreamLoop(Protocol):
     def modify(self, source: SocketStream, events: int) -> None:
         """Changes the events that a stream waits for."""
 
+    def call_next_turn(self, call: Callable[[], None]) -> None:
+        """See `Connection.call_next_turn`."""
+
     def hung_up(self, source: SocketStream) -> None:
         """Has BROKEN reported for a stream that was shut down both ways."""
 
@@ -100,6 +103,10 @@ class SocketStream:
         """See `Connection.resume_reading`."""
         self._paused = False
         self._set_events()
+
+    def call_next_turn(self, call: Callable[[], None]) -> None:
+        """See `Connection.call_next_turn`."""
+        self._loop.call_next_turn(call)
 
     def close(self) -> None:
         """See `Connection.close`; a peer that neither reads nor closes is cut off after 5 s."""

@@ -12,6 +12,8 @@ handler with callbacks, not a task. A turn is the work of this loop for the even
    without calling handlers.
 4. Streams that a handler marked `patient` are served at the end of a turn, at least one of them, until PATIENT_SECONDS
    have passed; those that are left out come first among them in the next turn. Between two turns other tasks run.
+5. Calls for the next turn (`call_next_turn`) run at its end in the same way: at least one, until PATIENT_SECONDS have
+   passed, the oldest first.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ takes 0.3 to 1 ms."""
 RECEIVE_BYTES_MIN = 64 << 10
 PATIENT_SECONDS = 0.004
 """Of each turn: the longest time that a request waits for patient streams."""
+PAUSE_SECONDS = 0.001
+"""The longest pause before a turn that calls wait for: threads get the interpreter's lock at once then (`paced`)."""
 
 _TABLES_FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -60,6 +64,7 @@ class SocketLoop:
         self._sources: dict[int, SocketStream | _Acceptor] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._serving = False
+        self._next_turn: deque[Callable[[], None]] = deque()
         self._left_out: dict[int, None] = {}
         """Patient streams that had events in the last turn and were not served, in order."""
 
@@ -86,6 +91,10 @@ class SocketLoop:
             return
         self._poller.ring()
 
+    def call_next_turn(self, call: Callable[[], None]) -> None:
+        """See `Connection.call_next_turn`."""
+        self._next_turn.append(call)
+
     def _run_calls(self) -> None:
         """Runs queued calls, and the calls that these queue.
 
@@ -104,8 +113,13 @@ class SocketLoop:
     async def _drain_forever(self) -> None:
         wait, poll, sources = self._poller.wait, self._poller.poll, self._sources
         while True:
-            await wait()
+            if self._next_turn:
+                with trio.move_on_after(PAUSE_SECONDS):
+                    await wait()
+            else:
+                await wait()
             self._serving = True
+            due = len(self._next_turn)
             patient: dict[int, int] = {}
             reported = poll(0, EVENTS_MAX)
             self.receive_bytes_max = max(RECEIVE_BYTES // (len(reported) or 1), RECEIVE_BYTES_MIN)
@@ -122,6 +136,19 @@ class SocketLoop:
                 self._serving = True
                 self._serve_patient(patient)
                 self._run_calls()
+            if due:
+                self._serving = True
+                self._run_due(due)
+                self._run_calls()
+
+    def _run_due(self, due: int) -> None:
+        """Runs at least one of the `due` oldest calls for this turn."""
+        until = self.clock.monotonic() + PATIENT_SECONDS
+        self._next_turn.popleft()()
+        for _ in range(due - 1):
+            if self.clock.monotonic() >= until:
+                break
+            self._next_turn.popleft()()
 
     def _serve_patient(self, reported: dict[int, int]) -> None:
         """Serves at least one of the patient streams, which are given by number with their events; the others are

@@ -59,6 +59,13 @@ class RpcConnection(ABC):
     def eased(self) -> None:
         """Frames were sent."""
 
+    def turn_begins(self) -> None:  # noqa: B027 - a client needs none
+        """Frames are handled from now on; a client, which trusts its server, handles all that it has."""
+
+    def turn_is_over(self) -> bool:
+        """Whether the frames after this one have to wait for the next turn."""
+        return False
+
     @property
     def unsent_bytes(self) -> int:
         """Bytes that the peer has not received yet."""
@@ -109,6 +116,7 @@ class RpcConnection(ABC):
             return
         self._working = True
         next_frame, take, heads = self._frames.next_frame, self.take, self._heads
+        self.turn_begins()
         try:
             while not self._held and not self.gone:
                 frame = next_frame()
@@ -116,6 +124,8 @@ class RpcConnection(ABC):
                     break
                 head, attachment = decode(frame, heads)
                 take(head, attachment, len(frame))
+                if self.turn_is_over():
+                    self.hold()
         except (MalformedRpc, MemoryError) as error:
             self.malformed(str(error) or OUT_OF_MEMORY)
         finally:

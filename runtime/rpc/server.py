@@ -8,7 +8,8 @@
    exceeds its bytes at most by one frame and by the answers to its calls. A call that waits for an event, such as a new
    entry, can be set aside: it does not count toward CALLS_MAX. Beyond WAITING_MAX such calls, further ones are refused.
 4. A stream sends items only while its client takes them; the other calls of its connection continue meanwhile.
-5. No input of a peer can stop the node: an invalid call is answered with an error. A malformed frame, or a call without
+5. The calls of one connection take about 2 ms of a turn; the others follow in the next turns, after other connections.
+6. No input of a peer can stop the node: an invalid call is answered with an error. A malformed frame, or a call without
    memory for its handling, ends its connection.
 """
 
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 
 from gnomon.runtime.limited_log import LimitedLog
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.loop.turn_share import TurnShare
 from gnomon.runtime.loop.turn_watch import LONG_SECONDS, NOTED_SECONDS, ran
 from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call, Method
 from gnomon.runtime.rpc.connection import RpcConnection
@@ -91,7 +93,7 @@ class RpcServer:
         self.heads = heads
         self.connection_bytes_max = connection_bytes_max
         self.network = world.network
-        self._clock = world.clock
+        self.clock = world.clock
         self._log = LimitedLog(log, world.clock)
         self._frame_bytes_max = frame_bytes_max
         self._listeners: list[Listener] = []
@@ -114,9 +116,9 @@ class RpcServer:
         """Ends connections of silent peers, until it is cancelled; then closes the server."""
         try:
             while True:
-                await self._clock.sleep(TICK_SECONDS)
+                await self.clock.sleep(TICK_SECONDS)
                 self._log.flush()
-                now = self._clock.monotonic()
+                now = self.clock.monotonic()
                 for connection in list(self._connections):
                     connection.tick(now)
         finally:
@@ -155,21 +157,21 @@ class RpcServer:
 
     def serve(self, method: Method, call: Call) -> None:
         """Calls a method; an error of the service is its answer."""
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         try:
             method(call)
         except self.errors.classes as error:
             call.fail(error)
         except RpcFailed as error:
             call.fail(error)
-        took = self._clock.monotonic() - began
+        took = self.clock.monotonic() - began
         if took > NOTED_SECONDS:
             ran(call, took)
         if took > LONG_SECONDS:
             self._log.warn_limited("long_call", call.peer, **call.named(), seconds=round(took, 3))
 
     def _accept(self, transport: Connection) -> ServerConnection:
-        connection = ServerConnection(self, transport, self._frame_bytes_max, self._clock.monotonic())
+        connection = ServerConnection(self, transport, self._frame_bytes_max, self.clock.monotonic())
         self._connections[connection] = None
         refusal = None if self._limits is None else self._limits.take(connection)
         if refusal is not None:
@@ -205,6 +207,8 @@ class ServerConnection(RpcConnection):
         """Bytes of a frame that has not arrived whole, as the server has counted them."""
         self._calls_aside = 0
         self._held_up = False
+        self._share = TurnShare()
+        self._resting = False
         self._welcomed = False
         self._reason: str | None = None
         self._more_room = Signal()
@@ -277,9 +281,27 @@ class ServerConnection(RpcConnection):
         if self._full():
             self.hold()
 
+    def turn_begins(self) -> None:
+        """See `RpcConnection.turn_begins`."""
+        self._share.begin(self.server.clock.monotonic())
+
+    def turn_is_over(self) -> bool:
+        """See `RpcConnection.turn_is_over`: then the connection continues in the next turn, after others."""
+        if not self._resting and self._share.is_spent(self.server.clock.monotonic()):
+            self._resting = True
+            self.transport.patient = True
+            self.transport.call_next_turn(self._next_turn)
+        return self._resting
+
+    def _next_turn(self) -> None:
+        self._resting = False
+        self._share.renew(self.server.clock.monotonic())
+        self.eased()
+
     def _full(self) -> bool:
         return (
-            self._held_up
+            self._resting
+            or self._held_up
             or self._call_bytes + self.unsent_bytes >= self.server.connection_bytes_max
             or len(self._calls) - self._calls_aside >= CALLS_MAX
         )

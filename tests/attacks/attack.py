@@ -6,7 +6,7 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +14,8 @@ import msgpack
 from frames import compact, kafka_frame, produce_body, read_frame, text
 from widest import widest
 
+from gnomon.broker.partition.conditions.marks import RECORDS_AT_ONCE_MAX
+from gnomon.broker.partition.recoding import AT_ONCE_BYTES_MAX
 from gnomon.wire import rpc
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -170,8 +172,33 @@ def _fences(count: int) -> Iterator[bytes]:
     """Native calls that give a partition one token after the other, in one go."""
     yield b"".join(rpc.encode([rpc.HELLO, rpc.MAGIC, [1], "broker", None]))
     calls = [[rpc.CALL, at, "fence", [CONDITIONAL_TOPIC, 0, b"%036d" % at, None, None]] for at in range(count)]
-    yield b"".join(b"".join(rpc.encode(call)) for call in calls)
-    yield from [b""] * (count - 1)  # the other answers
+    yield from _in_one_go(b"".join(rpc.encode(call)) for call in calls)
+
+
+def _in_one_go(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Requests that are sent without a wait for the answers in between."""
+    joined = list(frames)
+    yield b"".join(joined)
+    yield from [b""] * (len(joined) - 1)  # the other answers
+
+
+def _small_batches(topic: str, records: Sequence[Record], count: int) -> Iterator[bytes]:
+    """As many requests with a small compressed batch each."""
+    batch = build_batch(records, base_timestamp=1, compression=Codec.ZSTD)
+    return _in_one_go([kafka_frame(0, 9, produce_body({topic: [batch]}))] * count)
+
+
+def _small_bombs(topic: str) -> Iterator[bytes]:
+    """Batches of some 100 bytes that decompress to as much as is done within a turn."""
+    return _small_batches(topic, [Record(value=bytes(AT_ONCE_BYTES_MAX - 100))], 500)
+
+
+def _many_terms() -> Iterator[bytes]:
+    """Batches of 1 KB or less with as many terms as are read within a turn."""
+    header = ("gnomon.expected.offset", b"7")
+    return _small_batches(
+        CONDITIONAL_TOPIC, [Record(offset_delta=at, headers=(header,)) for at in range(RECORDS_AT_ONCE_MAX)], 200
+    )
 
 
 def _large_batches(count: int) -> Iterator[bytes]:
@@ -257,6 +284,9 @@ ATTACKS = (
         2,
     ),
     Attack("Produce, values that are nearly names of terms", _near_names, 2),
+    Attack("500 Produce in one go, small bombs to a topic of gzip", partial(_small_bombs, HEALTHY_GZIP_TOPIC), 2),
+    Attack("the same, to a topic that takes conditions", partial(_small_bombs, CONDITIONAL_TOPIC), 2),
+    Attack("200 Produce in one go, small batches full of terms", _many_terms, 2),
     Attack("ListOffsets by time in 100,000 records", _kafka(2, 7, *[_by_time(TIMED_MS)] * 4), 5),
     Attack("ListOffsets by the largest time in 100,000 records", _kafka(2, 7, *[_by_time(-3)] * 4), 5),
     Attack("HELLO of 60 MiB", _heads([rpc.HELLO, rpc.MAGIC, [1], "s" * (60 << 20), None], hello=False), native=True),

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 from socket_handlers import Echo, Recorder, Server, open_pair, read_exactly, run_with_loop
 
-from gnomon.runtime.loop.sockets import SocketLoop
+from gnomon.runtime.loop.sockets import PATIENT_SECONDS, SocketLoop
 from gnomon.runtime.trio_world import TrioClock
 
 pytestmark = pytest.mark.usefixtures("each_poller")
@@ -147,6 +147,44 @@ def test_no_call_of_a_thread_is_lost_while_the_loop_is_busy() -> None:
             nursery.cancel_scope.cancel()
 
     run_with_loop(main)
+
+
+def test_calls_for_the_next_turn_run_after_other_streams_and_only_some_in_one_turn() -> None:  # 5
+    ran: list[str] = []
+
+    class Watch(TrioClock):
+        def __init__(self) -> None:
+            self.now = 0.0
+            self.monotonic = lambda: self.now
+
+    class Noting(Recorder):
+        def received(self, count: int) -> None:
+            ran.append("received")
+            super().received(count)
+
+    async def main(loop: SocketLoop) -> None:
+        loop.clock = watch = Watch()
+        server = Server(Noting)
+        listener = await loop.listen("127.0.0.1", 0, server.accept)
+        with socket.create_connection(("127.0.0.1", listener.port)) as peer:
+            handler = await server.first()
+
+            def slow(number: int) -> None:
+                ran.append(f"slow {number}")
+                watch.now += PATIENT_SECONDS
+                peer.send(b"x")
+
+            def first() -> None:
+                for number in range(3):
+                    handler.connection.call_next_turn(partial(slow, number))
+                peer.send(b"x")
+
+            loop.call_soon(first)
+            while ran.count("received") < 4:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+
+    run_with_loop(main)
+    assert ran == ["received", "slow 0", "received", "slow 1", "received", "slow 2", "received"]
 
 
 def test_patient_streams_are_served_last_and_each_in_its_own_turn() -> None:

@@ -24,10 +24,11 @@ RECORDS_MAX: Final = 20_000
 """The most records of a batch on a topic whose records may have terms."""
 SEARCHED_BYTES_MAX: Final = 4 << 20
 """Looking for the names in as many bytes takes some 2 ms."""
-RECORDS_AT_ONCE_MAX: Final = 2_000
-"""Reading as many takes some 4 ms."""
+RECORDS_AT_ONCE_MAX: Final = 500
+"""Reading as many takes some 1 ms."""
 _NAMES: Final = frozenset((EXPECTED_OFFSET, TRANSACTION_ID, FENCING_TOKEN))
 _COMMON: Final = b"gnomon."
+"""The beginning of all names. CPython's `rfind` looks for it in a third of the time of `find`."""
 _ENCODED: Final = tuple(name.encode() for name in (EXPECTED_OFFSET, TRANSACTION_ID, FENCING_TOKEN))
 _DIGITS = re.compile(rb"[0-9]{1,19}")
 
@@ -69,12 +70,13 @@ def marks_at_once(view: memoryview, batch: BatchHeader) -> BatchMarks:
         records = _unpacked(view, batch, AT_ONCE_BYTES_MAX)
     except TooLarge:
         raise TakesLong from None
-    if not _may_have_marks(records):
-        _check_count(batch)
-        return NO_MARKS
-    if batch.records_count > RECORDS_AT_ONCE_MAX or len(records) > AT_ONCE_BYTES_MAX:
-        raise TakesLong
-    return _found(records, batch)
+    if records.rfind(_COMMON) >= 0:
+        if batch.records_count > RECORDS_AT_ONCE_MAX or len(records) > AT_ONCE_BYTES_MAX:
+            raise TakesLong
+        if _may_have_marks(records):
+            return _found(records, batch)
+    _check_count(batch)
+    return NO_MARKS
 
 
 def marks_of(view: memoryview, batch: BatchHeader, bytes_max: int = RECODED_BYTES_MAX) -> BatchMarks:
@@ -116,8 +118,7 @@ def _unpacked(view: memoryview, batch: BatchHeader, bytes_max: int) -> bytes:
 
 
 def _may_have_marks(records: bytes) -> bool:
-    # CPython's rfind takes a third of the time of find.
-    return records.rfind(_COMMON) >= 0 and any(records.rfind(name) >= 0 for name in _ENCODED)
+    return any(records.rfind(name) >= 0 for name in _ENCODED)
 
 
 def _check_count(batch: BatchHeader) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import trio
@@ -214,6 +214,11 @@ class SimulatedConnection:
         if self._paused:
             self._paused = False
             self._medium.timers.call_at(trio.current_time(), self.pump)
+
+    def call_next_turn(self, call: Callable[[], None]) -> None:
+        """See `Connection.call_next_turn`."""
+        self.process.check()
+        self._medium.timers.call_at(trio.current_time(), lambda: self.process.call(call))
 
     def close(self) -> None:
         """See `Connection.close`; a peer that neither reads nor closes is cut off after 5 s."""

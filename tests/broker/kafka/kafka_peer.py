@@ -22,6 +22,7 @@ class Transport:
         self.backlog_bytes = 0
         self.paused = False
         self.ended = False
+        self.next_turn: list[Callable[[], None]] = []
 
     def write(self, chunks: Sequence[Any]) -> None:
         if not self.ended:
@@ -32,6 +33,9 @@ class Transport:
 
     def resume_reading(self) -> None:
         self.paused = False
+
+    def call_next_turn(self, call: Callable[[], None]) -> None:
+        self.next_turn.append(call)
 
     def close(self) -> None:
         self.ended = True

@@ -15,10 +15,13 @@ from gnomon.broker.partition import log as partition_log
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.conditions.terms import Terms, TermsRefused
 from gnomon.broker.partition.leader_policy import LeaderPolicy
+from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.producers import Duplicate
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import Offset
 from gnomon.log.sn import EMPTY, SN
+from gnomon.runtime.loop.paced import PAUSE_SECONDS
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
 from gnomon.wire.kafka.batch import BatchRejected
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -115,6 +118,32 @@ def test_a_batch_that_waited_for_an_opening_or_a_roll_is_judged_in_its_turn(play
         assert terms.refused is not None
         assert terms.refused.current.sequence_id == 5
         assert len(partition.segments) > 2
+
+    play(body)
+
+
+def test_batches_that_waited_are_resumed_in_several_turns_and_in_order(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:  # 1
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        monotonic, late = act.clock.monotonic, 0.0
+        append = PartitionLog.append
+
+        def slow(log: PartitionLog, *rest: Any) -> Any:
+            nonlocal late
+            late += SHARE_SECONDS / 2
+            return append(log, *rest)
+
+        monkeypatch.setattr(PartitionLog, "append", slow)
+        monkeypatch.setattr(act.clock, "monotonic", lambda: monotonic() + late)
+        sent = [send(act, partition, f"{number}", SN(sequence_id=number - 1)) for number in range(10)]
+        counts = set()
+        while any(answer.outcome is None for answer, _ in sent):
+            counts.add(sum(answer.outcome is not None for answer, _ in sent))
+            await act.clock.sleep(PAUSE_SECONDS / 10)
+        assert len(counts) > 2, "they were not written in one turn"
+        assert [value for _, value in await act.read(partition)] == [f"{number}" for number in range(10)]
 
     play(body)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from typing import Any
 
 import pytest
 import trio
 from rpc_bench import HELLO, Bench, Missing, frames_of, raw_client, run
 
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
 from gnomon.runtime.rpc import call as call_module
 from gnomon.runtime.rpc.call import Call, in_task
 from gnomon.runtime.rpc.errors import RpcFailed, RpcRefused
@@ -172,6 +174,32 @@ def test_calls_beyond_the_limit_in_flight_wait_in_the_socket() -> None:
             call.reply()
         await bench.until(lambda: len(bench.kept) == CALLS_MAX + 10 and len(outcomes) == 20)
         assert outcomes == [None] * 20
+
+    run(main)
+
+
+def test_calls_beyond_the_share_of_a_turn_let_other_connections_pass() -> None:  # 5
+    async def main(bench: Bench) -> None:
+        order: list[str] = []
+
+        def slow(call: Call) -> None:
+            time.sleep(SHARE_SECONDS)
+            order.append(call.args[0])
+            call.reply()
+
+        bench.methods["slow"] = slow
+        port = await bench.listen()
+        busy, other = bench.client(port), bench.client(port)
+        for client in (busy, other):
+            await client.call("echo")
+        outcomes: list[Any] = []
+        for number in range(50):
+            busy.send("slow", [f"busy {number}"], b"", lambda value, view, error: bench.note(outcomes.append, error))
+        await bench.until(lambda: bool(order))
+        await other.call("slow", "other")
+        assert len(order) < 25, "it was served between the calls of the busy connection"
+        await bench.until(lambda: len(outcomes) == 50)
+        assert [name for name in order if name != "other"] == [f"busy {number}" for number in range(50)]
 
     run(main)
 

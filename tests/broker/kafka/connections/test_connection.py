@@ -11,6 +11,7 @@ from kafka_peer import Peer, answer
 from gnomon.broker.kafka.connections.connection import BACKLOG_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX
 from gnomon.broker.kafka.connections.exchange import Exchange
 from gnomon.broker.kafka.connections.request_memory import RequestMemory
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
 from gnomon.wire.frame_reader import RECEIVE_BYTES
 from gnomon.wire.kafka.frame import MalformedFrame
 
@@ -29,6 +30,37 @@ def test_replies_are_sent_in_the_order_of_their_requests(
     peer.connection.flush()
     assert peer.replies == [number for number in range(6) if number not in silent]
     assert peer.answered == 6
+    assert peer.memory.bytes_used == 0
+
+
+def test_requests_beyond_the_share_of_a_turn_are_handled_in_the_next_one() -> None:  # invariant 8
+    def take(exchange: Exchange) -> None:
+        peer.now += SHARE_SECONDS / 2
+        answer(exchange)
+
+    peer = Peer(dispatch=take)
+    peer.ask(8)
+    turns = [len(peer.exchanges)]
+    while peer.transport.next_turn:
+        assert peer.transport.paused
+        peer.transport.next_turn.pop(0)()
+        turns.append(len(peer.exchanges))
+    assert turns == [3, 6, 8]
+    assert peer.transport.patient
+    assert not peer.transport.paused
+    assert peer.replies == list(range(8))
+
+
+def test_a_connection_that_ends_while_requests_wait_for_the_next_turn_handles_none_of_them() -> None:  # invariant 8
+    def take(exchange: Exchange) -> None:
+        peer.now += 1.0
+
+    peer = Peer(dispatch=take)
+    peer.ask(2)
+    (next_turn,) = peer.transport.next_turn
+    peer.connection.closed()
+    next_turn()
+    assert len(peer.exchanges) == 1
     assert peer.memory.bytes_used == 0
 
 
