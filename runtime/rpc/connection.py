@@ -115,7 +115,8 @@ class RpcConnection(ABC):
         if self._working:
             return
         self._working = True
-        next_frame, take, heads = self._frames.next_frame, self.take, self._heads
+        frames = self._frames
+        next_frame, take, heads = frames.next_frame, self.take, self._heads
         self.turn_begins()
         try:
             while not self._held and not self.gone:
@@ -124,7 +125,7 @@ class RpcConnection(ABC):
                     break
                 head, attachment = decode(frame, heads)
                 take(head, attachment, len(frame))
-                if self.turn_is_over():
+                if frames.buffered_bytes and self.turn_is_over():
                     self.hold()
         except (MalformedRpc, MemoryError) as error:
             self.malformed(str(error) or OUT_OF_MEMORY)

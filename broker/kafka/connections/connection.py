@@ -175,13 +175,14 @@ class KafkaConnection:
         self._working = True
         self._now = now = self._clock()
         self._share.begin(now)
+        frames = self._frames
         try:
             while not self._paused:
-                frame = self._frames.next_frame()
+                frame = frames.next_frame()
                 if frame is None:
                     break
                 self._take(frame)
-                if self._share.is_spent(self._clock()):
+                if frames.buffered_bytes and self._share.is_spent(self._clock()):  # a lone request reads no clock
                     self._rest()
                 if self._must_wait():
                     self._send()
