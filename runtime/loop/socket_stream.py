@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gnomon.runtime.loop.poller import BROKEN, READABLE, WRITABLE
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
 from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import OUT_OF_MEMORY, Buffer, Clock, StreamHandler
 
-RECEIVES_MAX = 4  # of one stream before the next stream has its turn
+RECEIVES_MAX = 4
+"""Of one stream before the next stream has its turn. None follows when SHARE_SECONDS of the turn have passed: a single
+request may take some milliseconds."""
 CHUNKS_MAX = 1024  # IOV_MAX
 LINGER_SECONDS = 5.0
 
@@ -27,6 +30,8 @@ class StreamLoop(Protocol):
 
     clock: Clock
     timers: Timers
+    turn_began: float
+    """The time when this turn began, by `clock`."""
     receive_bytes_max: int
     """Bytes that a stream may receive in this turn."""
     scratch: memoryview
@@ -173,6 +178,8 @@ class SocketStream:
                 return
             left -= count
             if count < len(buffer) or not left or self._paused or self._closing:
+                return
+            if self._loop.clock.monotonic() - self._loop.turn_began > SHARE_SECONDS:
                 return
 
     def _discard(self) -> None:

@@ -13,7 +13,7 @@ handler with callbacks, not a task. A turn is the work of this loop for the even
 4. Streams that a handler marked `patient` are served at the end of a turn, at least one of them, until PATIENT_SECONDS
    have passed; those that are left out come first among them in the next turn. Between two turns other tasks run.
 5. Calls for the next turn (`call_next_turn`) run at its end in the same way: at least one, until PATIENT_SECONDS have
-   passed, the oldest first.
+   passed, the oldest first. Before such a turn threads get the interpreter's lock (`paced`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import TypeAlias
 
 import trio
 
+from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.runtime.loop.poller import BROKEN, READABLE, Poller, make_poller
 from gnomon.runtime.loop.socket_stream import SocketStream
 from gnomon.runtime.timers import Timer, Timers
@@ -44,8 +45,6 @@ takes 0.3 to 1 ms."""
 RECEIVE_BYTES_MIN = 64 << 10
 PATIENT_SECONDS = 0.004
 """Of each turn: the longest time that a request waits for patient streams."""
-PAUSE_SECONDS = 0.001
-"""The longest pause before a turn that calls wait for: threads get the interpreter's lock at once then (`paced`)."""
 
 _TABLES_FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -58,6 +57,7 @@ class SocketLoop:
         self.clock = clock
         self.timers = Timers(clock)
         self.warn = warn
+        self.turn_began = clock.monotonic()
         self.receive_bytes_max = RECEIVE_BYTES
         self.scratch = memoryview(bytearray(65536))
         self._poller = poller or make_poller()
@@ -119,6 +119,7 @@ class SocketLoop:
             else:
                 await wait()
             self._serving = True
+            self.turn_began = self.clock.monotonic()
             due = len(self._next_turn)
             patient: dict[int, int] = {}
             reported = poll(0, EVENTS_MAX)

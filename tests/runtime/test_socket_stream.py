@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.runtime.loop.poller import READABLE, WRITABLE
-from gnomon.runtime.loop.socket_stream import SocketStream
+from gnomon.runtime.loop.socket_stream import RECEIVES_MAX, SocketStream
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
 
 CHUNKS = st.lists(st.binary(max_size=9), min_size=1, max_size=4)
 SIZES = st.sampled_from([None, 0, 1, 2, 3, 5, 8, 100])
@@ -59,6 +61,7 @@ class Loop:
     """Remembers the events that the stream waits for."""
 
     receive_bytes_max = 1 << 20
+    turn_began = 0.0
     scratch = memoryview(bytearray(100))
 
     class clock:
@@ -93,6 +96,19 @@ class Handler:
 
     def drained(self) -> None:
         self.drained_at.append(len(self.sent))
+
+
+@pytest.mark.parametrize(("turn_seconds", "receives"), [(0.0, RECEIVES_MAX), (2 * SHARE_SECONDS, 1)])
+def test_a_stream_with_more_to_give_is_read_again_in_a_turn_only_while_the_turn_is_short(
+    turn_seconds: float, receives: int
+) -> None:
+    connected, loop, handler = Socket(), Loop(), Handler()
+    stream = SocketStream(cast("Any", loop), cast("Any", connected), "peer")
+    stream.handler = cast("Any", handler)
+    loop.turn_began = -turn_seconds
+    connected.gives = [b"123456789"] * 9
+    stream.ready(READABLE)
+    assert len(connected.gives) == 9 - receives
 
 
 @settings(max_examples=300)
