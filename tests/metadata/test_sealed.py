@@ -13,7 +13,7 @@ from gnomon.metadata.client import Delete, DeletePrefix, MetadataError, Put
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.metadata.sealed import DIGEST_BYTES, SUM_KEY, DamagedRecord, DamagedStore
 
-FLIPS = 150
+FLIPS = 300
 
 
 async def filled(machine: Any, environment: Any) -> EmbeddedMetadata:

@@ -63,9 +63,9 @@ def test_no_power_failure_loses_an_entry_that_the_store_acknowledged(tmp_path: P
     taken_ahead, beyond = grew(recorded.events)
     assert taken_ahead > 1
     assert beyond > 0
-    verdicts = recorded.judged(10_000)
+    verdicts = recorded.judged(16_500)
     assert verdicts.bad == []
-    assert verdicts.states >= 6_000
+    assert verdicts.states >= 10_000
 
 
 def test_no_power_failure_loses_a_transaction_that_the_metadata_store_acknowledged(tmp_path: Path) -> None:
