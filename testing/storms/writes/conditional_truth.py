@@ -10,7 +10,7 @@
 2. Each record directly follows the one that its writer expected. So of several writers with one expectation one wins.
 3. A refusal, and an answer of `end`, names a record that existed before the return. If the answer is of `end`, or the
    writer expected more, it was the end of the log at some instant of the call: no later record was acknowledged before.
-   A writer that expected less may be answered by a replaced leader, since its expectation can hold nowhere.
+   A writer that expected less may be answered by a replaced leader: docs/decisions/0039.
 4. A write with a fencing token is not acknowledged if another token was confirmed before its call. A write is refused
    only for a token that somebody tried to set; for no token, only if none was confirmed before its call.
 """
