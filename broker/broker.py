@@ -25,10 +25,10 @@ from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.limits import BrokerLimits
 from gnomon.broker.native.log_ends import LogEnds
 from gnomon.broker.native.peers import Peers
-from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.broker.partition.turns import Turns
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.placement.membership import Membership
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.producer_ids import ProducerIds
@@ -145,6 +145,7 @@ class Broker:
             self.turns,
             self.batch_thread,
             world.clock,
+            self.timers,
             self.log,
         )
         self.routes = Routes(self.topics, self.placement, self.partitions)

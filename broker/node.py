@@ -55,8 +55,10 @@ from gnomon.broker.native.server import NativeServer
 from gnomon.broker.native.subscription_admin import SubscriptionAdmin
 from gnomon.broker.native.subscription_methods import SubscriptionMethods
 from gnomon.broker.native.subscription_watch import SubscriptionWatch
+from gnomon.broker.native.tables.table_methods import TableMethods
 from gnomon.broker.native.topic_methods import TopicMethods
-from gnomon.broker.native.write_methods import WriteMethods
+from gnomon.broker.native.writes.write_methods import WriteMethods
+from gnomon.broker.native.writes.write_targets import WriteTargets
 from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.placement.membership import Membership
 from gnomon.broker.subscriptions.positions.stores import store_opener
@@ -283,6 +285,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
         settings.metrics_max,
     )
     access = NativeAccess(broker.authorizer)
+    targets = WriteTargets(topics, broker.routes)
     watch = broker.metrics.watch
     watch("native_connections", "Native clients connected", lambda: len(connections))
     watch("subscriptions", "Durable subscriptions of partitions in use", lambda: hosts.subscriptions)
@@ -295,14 +298,14 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
         ConsumerMethods(access, connections, hosts.rounds, clock).methods(),
         WriteMethods(
             access,
-            topics,
-            broker.routes,
+            targets,
             broker.refused,
             broker.producer_ids,
             broker.metrics,
             clock,
             tasks,
         ).methods(),
+        TableMethods(access, targets, tasks).methods(),
         broker.receiver.methods(access),
     )
     counted = ConnectionLimits(broker.configs, limits.connections_max)

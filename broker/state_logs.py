@@ -13,9 +13,9 @@ from gnomon.broker.coordination.state_log import AppendDone, LogUnavailable, Not
 from gnomon.broker.coordination.state_machine import Encoded, StoredRecord
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.batch_client import BROKER_ITSELF, BatchClient
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.unpacking.batch_client import BROKER_ITSELF, BatchClient
 from gnomon.log.chains import written_partitions
 from gnomon.log.entry import Offset
 from gnomon.log.topic import Topic

@@ -30,6 +30,7 @@ from gnomon.client.leaders import TRY_SECONDS
 from gnomon.client.part import Part
 from gnomon.client.read_plans import ReadPlans
 from gnomon.client.subscriptions import Subscriptions
+from gnomon.client.tables.table import Table
 from gnomon.client.writes.arguments import checked_partition, checked_terms
 from gnomon.client.writes.client_write import Previous, WriteRecord
 from gnomon.client.writes.end import End
@@ -53,8 +54,8 @@ class NativeClient:
     def __init__(self, world: World, addresses: Sequence[Address], nursery: trio.Nursery, name: str) -> None:
         self.world = world
         self._acks = AckSender(world.clock)
-        random = world.random(f"native-client/{name}")
-        self._attachments = Attachments(world, addresses, nursery, self._acks, f"{random.getrandbits(64):016x}")
+        self._random = world.random(f"native-client/{name}")
+        self._attachments = Attachments(world, addresses, nursery, self._acks, f"{self._random.getrandbits(64):016x}")
         self._leaders = self._attachments.leaders
         self.subscriptions = Subscriptions(self._leaders)
         """The subscriptions of all topics, for operators."""
@@ -294,6 +295,12 @@ class NativeClient:
             consumer.end()
             self._consumers.pop(consumer, None)
         return self._attachments.end(part for consumer in ended for part in consumer.parts)
+
+    # --- tables -------------------------------------------------------------------------------------------------
+
+    def table(self, topic: str) -> Table:
+        """The table that a topic with `gnomon.view=kv` is; nothing is asked before its first call."""
+        return Table(self.world.clock, self._leaders, topic, self._random)
 
     # --- in the background --------------------------------------------------------------------------------------
 

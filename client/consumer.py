@@ -31,9 +31,9 @@ from gnomon.log.dlsn import Dlsn
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.batch import MalformedBatch
-from gnomon.wire.kafka.compression import CorruptData, TooLarge
+from gnomon.wire.kafka.compression import CorruptData, UnpackedTooLarge
 
-UNREADABLE = (MalformedBatch, TooLarge, CorruptData)
+UNREADABLE = (MalformedBatch, UnpackedTooLarge, CorruptData)
 DELAY_SECONDS_MAX: Final = 365 * 86_400.0
 
 Listener: TypeAlias = "Callable[[Consumer, Message], None]"
@@ -107,7 +107,7 @@ class Consumer:
             ConsumerClosed: this consumer or its client was closed.
             RecordsMissed: records were removed before the subscription acknowledged them; the next call continues.
             NativeError: the subscription cannot continue: its topic is gone, or another consumer has it.
-            MalformedBatch, TooLarge, CorruptData: a batch cannot be read; the next call continues after it.
+            MalformedBatch, UnpackedTooLarge, CorruptData: a batch cannot be read; the next call continues after it.
         """
         await trio.lowlevel.checkpoint()
         while True:

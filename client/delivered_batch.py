@@ -48,7 +48,7 @@ class DeliveredBatch:
         """The records of the batch by their places; None for a place without a record.
 
         Raises:
-            MalformedBatch, TooLarge, CorruptData: the batch cannot be read as its producer sent it.
+            MalformedBatch, UnpackedTooLarge, CorruptData: the batch cannot be read as its producer sent it.
         """
         if self._records is None:
             records = list(iterate_records(memoryview(self.data), RECORDS_BYTES_MAX))

@@ -1,8 +1,8 @@
 """Errors of the native protocol, which clients and brokers share.
 
 After a `Retriable` error the same call may succeed later, or at another broker: the client retries it by itself.
-`BrokerUnreachable`, `BrokerFailed`, `ConsumerClosed`, `WriterClosed`, `OutcomeUnknown` and `RecordsMissed` are made by
-clients, all others by brokers.
+`BrokerUnreachable`, `BrokerFailed`, `ConsumerClosed`, `WriterClosed`, `OutcomeUnknown`, `RecordsMissed`,
+`CompareFailed` and `CrossPartition` are made by clients, all others by brokers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gnomon.log.sn import SN
+from gnomon.log.tables.table_entry import TableEntry
 from gnomon.runtime.rpc.errors import ErrorTable
 from gnomon.runtime.world import Unreachable
 
@@ -131,6 +132,27 @@ class InvalidRecords(NativeError):
     """The broker does not take the records as they are: nothing was written; the text says why."""
 
 
+class TooLarge(InvalidRecords):
+    """The records are larger than the topic takes (`max.message.bytes`): nothing was written."""
+
+
+class NotATable(NativeError):
+    """The topic is no table: it was not created with `gnomon.view=kv`."""
+
+
+class CompareFailed(NativeError):
+    """The key does not have the expected value or revision: nothing was written."""
+
+    def __init__(self, current: TableEntry | None, text: str) -> None:
+        super().__init__(text)
+        self.current = current
+        """The entry of the key when the condition was judged; None if it was absent."""
+
+
+class CrossPartition(NativeError):
+    """A transaction has keys of several partitions: only keys of one partition are written together."""
+
+
 class BatchEarly(NativeError):
     """A numbered batch came before one that is missing in the log: nothing was written, the client sends it again."""
 
@@ -157,6 +179,9 @@ ERRORS: Final = ErrorTable(
         TransactionOutOfOrder: ("stored", "text"),
         TokenMismatch: ("current", "text"),
         InvalidRecords: (),
+        TooLarge: (),
+        NotATable: (),
+        OutcomeUnknown: (),
         BatchEarly: (),
     }
 )

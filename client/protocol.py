@@ -27,6 +27,7 @@ HEADS: Final = HeadLimits(
         "ack_up_to": _LONG,
         "nack": _LONG,
         "replicate": _LONG,
+        "table_write": HeadLimit(2 << 20, 10_000),
     }
 )
 """GROUPS_MAX groups have up to 20,000 items; frames of replication have entries."""
@@ -36,5 +37,11 @@ PLANNED_SEGMENTS_MAX: Final = 10_000
 """Segments in one answer to such a call; the others are asked for with a higher first offset."""
 WRITE_BYTES_MAX: Final = 16 << 20
 """The largest batch in one call that writes."""
+SCAN_ENTRIES_MAX: Final = 10_000
+"""Entries in one answer of a scan."""
+SCAN_BYTES_MAX: Final = 1 << 20
+"""An answer of a scan ends after this many bytes of keys and values; it has at least one entry."""
+OUTSTANDING_MAX: Final = 1_000
+"""Numbered operations of one client on a partition, from the lowest one without an answer on."""
 TEXT_CHARACTERS_MAX: Final = 1_024
 """Every name in a call is no longer."""

@@ -48,6 +48,18 @@ if TYPE_CHECKING:
     from gnomon.client.errors import TransactionOutOfOrder as TransactionOutOfOrder
     from gnomon.client.errors import Unavailable as Unavailable
     from gnomon.client.errors import WriterClosed as WriterClosed
+    from gnomon.client.errors import CompareFailed as CompareFailed
+    from gnomon.client.errors import CrossPartition as CrossPartition
+    from gnomon.client.errors import NotATable as NotATable
+    from gnomon.client.errors import TooLarge as TooLarge
+    from gnomon.client.tables.table import Table as Table
+    from gnomon.log.tables.table_entry import Page as Page
+    from gnomon.log.tables.table_entry import TableEntry as TableEntry
+    from gnomon.log.tables.table_entry import TxnResult as TxnResult
+    from gnomon.log.tables.operations import DeleteKey as DeleteKey
+    from gnomon.log.tables.operations import GetKey as GetKey
+    from gnomon.log.tables.operations import IncrementKey as IncrementKey
+    from gnomon.log.tables.operations import PutKey as PutKey
     from gnomon.client.message import Message as Message
     from gnomon.client.subscriptions import Subscriptions as Subscriptions
     from gnomon.client.writes.end import End as End
@@ -63,6 +75,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "CompareFailed": "client.errors",
+    "CrossPartition": "client.errors",
+    "NotATable": "client.errors",
+    "TooLarge": "client.errors",
+    "Table": "client.tables.table",
+    "Page": "log.tables.table_entry",
+    "TableEntry": "log.tables.table_entry",
+    "TxnResult": "log.tables.table_entry",
+    "DeleteKey": "log.tables.operations",
+    "GetKey": "log.tables.operations",
+    "IncrementKey": "log.tables.operations",
+    "PutKey": "log.tables.operations",
     "BlockingClient": "client.blocking",
     "BlockingConsumer": "client.blocking",
     "BlockingLedger": "bookie.ledgers.blocking_ledgers",

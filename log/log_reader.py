@@ -26,7 +26,7 @@ from gnomon.log.entry import NO_OFFSET, EntryHeader, EntryKind, LeaderEpoch, Off
 from gnomon.log.segment import Segment
 from gnomon.runtime.logs import Logger
 from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
-from gnomon.wire.kafka.compression import CorruptData, TooLarge
+from gnomon.wire.kafka.compression import CorruptData, UnpackedTooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import find_by_timestamp, largest_timestamp
 
@@ -49,7 +49,7 @@ Place: TypeAlias = tuple[Offset, int, LeaderEpoch]
 class RecordsThread(Protocol):
     """Runs `call(batch, bytes_max)` outside of the event loop, for the client that a search is made for.
 
-    `call` may run several times, first with fewer bytes, and raises TooLarge if they do not suffice.
+    `call` may run several times, first with fewer bytes, and raises UnpackedTooLarge if they do not suffice.
     """
 
     async def __call__(self, batch: memoryview, bytes_max: int, call: Callable[[memoryview, int], T], /) -> T: ...
@@ -323,7 +323,7 @@ def _largest_at_once(batch: memoryview, start_offset: Offset) -> int | memoryvie
             return largest_timestamp(batch, BYTES_AT_ONCE, RECORDS_AT_ONCE, start_offset)
     except (MalformedBatch, CorruptData):
         return parse_batch(batch).max_timestamp
-    except TooLarge:
+    except UnpackedTooLarge:
         pass
     return memoryview(bytes(batch))
 
@@ -336,7 +336,7 @@ async def _largest_in_batch(batch: memoryview, start_offset: Offset, thread: Rec
 
     try:
         return await thread(batch, RECORDS_BYTES_MAX, largest)
-    except (MalformedBatch, TooLarge, CorruptData):
+    except (MalformedBatch, UnpackedTooLarge, CorruptData):
         return parse_batch(batch).max_timestamp
 
 
@@ -347,7 +347,7 @@ def _find_at_once(batch: memoryview, timestamp: int, start_offset: Offset) -> tu
             return find_by_timestamp(batch, timestamp, BYTES_AT_ONCE, RECORDS_AT_ONCE, start_offset)
     except (MalformedBatch, CorruptData):
         return _unreadable(batch, start_offset)
-    except TooLarge:
+    except UnpackedTooLarge:
         pass
     return memoryview(bytes(batch))
 
@@ -366,7 +366,7 @@ async def _find_in_batch(
 
     try:
         return await thread(batch, RECORDS_BYTES_MAX, find)
-    except (MalformedBatch, TooLarge, CorruptData):
+    except (MalformedBatch, UnpackedTooLarge, CorruptData):
         return _unreadable(batch, start_offset)
 
 

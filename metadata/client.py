@@ -136,7 +136,7 @@ Operation: TypeAlias = Put | Delete | DeletePrefix | Get
 
 
 @dataclass(frozen=True, slots=True)
-class TxnResult:
+class TxnOutcome:
     """The result of a transaction.
 
     `revision` is the store's revision after the transaction. `results` has one item per operation of the branch taken:
@@ -202,7 +202,7 @@ class Metadata(Protocol):
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         """Applies `then` if all comparisons hold, and `otherwise` if not; the result is durable when this returns.
 
         Within a branch a key may be put once, and not both put and deleted; a Get sees the operations before it.

@@ -25,7 +25,7 @@ from gnomon.metadata.client import (
     Operation,
     Put,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn, refusal
@@ -175,7 +175,7 @@ class Draft:
             ended=tuple(ended),
         )
 
-    def _txn(self, request: Txn) -> TxnResult | MetadataError:
+    def _txn(self, request: Txn) -> TxnOutcome | MetadataError:
         refused = refusal(request)
         if refused is not None:
             return InvalidRequest(f"the transaction is refused: {refused}")
@@ -188,7 +188,7 @@ class Draft:
         written: dict[str, KeyValue | None] = {}
         results = tuple([self._operate(operation, written) for operation in branch])
         self._record(written)
-        return TxnResult(succeeded, self.revision, results)
+        return TxnOutcome(succeeded, self.revision, results)
 
     def _holds(self, compare: Compare) -> bool:
         value = self.get(compare.key)

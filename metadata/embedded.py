@@ -34,7 +34,7 @@ from gnomon.metadata.client import (
     Operation,
     RangeResult,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.metadata.draft import Draft
@@ -149,10 +149,10 @@ class EmbeddedMetadata:
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         """See `Metadata.txn`; after a cancellation the outcome is unknown."""
         reply = await self._ask(Txn(tuple(compare), tuple(then), tuple(otherwise)))
-        assert isinstance(reply, TxnResult)
+        assert isinstance(reply, TxnOutcome)
         return reply
 
     def watch(self, prefix: str, from_revision: Revision) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:

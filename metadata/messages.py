@@ -29,7 +29,7 @@ from gnomon.metadata.client import (
     Put,
     RangeResult,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.runtime.rpc.errors import ErrorTable
@@ -111,16 +111,16 @@ def decode_operations(form: Any) -> list[Operation]:
     return [_operation(item) for item in checked(list, form)]
 
 
-def encode_txn_result(result: TxnResult) -> list[Any]:
+def encode_txn_result(result: TxnOutcome) -> list[Any]:
     """The result of a transaction."""
     results = [encode_item(item) if isinstance(item, KeyValue) else item for item in result.results]
     return [result.succeeded, result.revision, results]
 
 
-def decode_txn_result(form: Any) -> TxnResult:
+def decode_txn_result(form: Any) -> TxnOutcome:
     """Undoes `encode_txn_result`."""
     succeeded, revision, results = _fields(form, 3)
-    return TxnResult(
+    return TxnOutcome(
         checked(bool, succeeded),
         Revision(checked(int, revision)),
         tuple([item if type(item) is int else decode_item(item) for item in checked(list, results)]),

@@ -27,7 +27,7 @@ from gnomon.metadata.client import (
     Operation,
     RangeResult,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.metadata.messages import (
@@ -104,7 +104,7 @@ class RemoteMetadata:
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         """See `Metadata.txn`; after a cancellation the outcome is unknown."""
         refused = refusal(Txn(tuple(compare), tuple(then), tuple(otherwise)))
         if refused is not None:  # also a text that cannot be encoded as UTF-8

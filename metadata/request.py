@@ -17,7 +17,7 @@ from gnomon.metadata.client import (
     Operation,
     Put,
     Revision,
-    TxnResult,
+    TxnOutcome,
 )
 
 
@@ -64,8 +64,8 @@ class Tick:
 
 
 Request: TypeAlias = Txn | Grant | KeepAlive | Revoke | Compact | Tick
-Reply: TypeAlias = TxnResult | LeaseId | MetadataError | None
-"""TxnResult for Txn, LeaseId for Grant, None for the others; a MetadataError for a refused request."""
+Reply: TypeAlias = TxnOutcome | LeaseId | MetadataError | None
+"""TxnOutcome for Txn, LeaseId for Grant, None for the others; a MetadataError for a refused request."""
 
 
 def refusal(request: Txn) -> str | None:

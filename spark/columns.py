@@ -31,7 +31,7 @@ from gnomon.wire.kafka.batch import (
     MalformedBatch,
     parse_batch,
 )
-from gnomon.wire.kafka.compression import CorruptData, TooLarge, decompress
+from gnomon.wire.kafka.compression import CorruptData, UnpackedTooLarge, decompress
 from gnomon.wire.kafka.primitives import Buffer
 from gnomon.wire.kafka.records import iterate_records
 
@@ -135,8 +135,8 @@ class ColumnDecoder:
                 return None
             records = decompress(header.compression, batch[HEADER_BYTES : header.size_bytes], self._batch_bytes_max)
             if len(records) > self._batch_bytes_max:
-                raise TooLarge(f"its records have {len(records)} bytes, {self._batch_bytes_max} are allowed")
-        except TooLarge as error:
+                raise UnpackedTooLarge(f"its records have {len(records)} bytes, {self._batch_bytes_max} are allowed")
+        except UnpackedTooLarge as error:
             raise self._unreadable(batch, f"{error}; the option maxBatchBytes allows more") from None
         except (MalformedBatch, CorruptData) as error:
             raise self._unreadable(batch, error) from None
@@ -192,7 +192,7 @@ class ColumnDecoder:
                 for _ in iterate_records(each.batch, self._batch_bytes_max):
                     pass
                 _Records([each])
-            except (MalformedBatch, TooLarge, CorruptData, _Inconsistent) as error:
+            except (MalformedBatch, UnpackedTooLarge, CorruptData, _Inconsistent) as error:
                 return self._unreadable(each.batch, error)
         return self._unreadable(
             gathered[-1].batch, _Inconsistent("its offsets are not above those of the batches before")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from gnomon.spark.columns import SCHEMA, ColumnDecoder, Range, UnreadableBatch
 from gnomon.wire.kafka.batch import MalformedBatch, parse_batch, with_log_append_time
-from gnomon.wire.kafka.compression import CorruptData, TooLarge
+from gnomon.wire.kafka.compression import CorruptData, UnpackedTooLarge
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records
 
 LIMIT = 16 << 20
@@ -74,7 +74,7 @@ def placed(contents: Any) -> list[memoryview]:
 def reference(batch: memoryview) -> list[Record] | str:
     try:
         return list(iterate_records(batch, LIMIT))
-    except (MalformedBatch, TooLarge, CorruptData) as error:
+    except (MalformedBatch, UnpackedTooLarge, CorruptData) as error:
         return str(error)
 
 

@@ -21,7 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from gnomon.spark.tables import delta_table, iceberg_table, parquet_table
 from gnomon.spark.tables.data_files.data_file import DataFile
 from gnomon.spark.tables.data_files.file_writer import FileWriter
-from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch
+from gnomon.spark.tables.table import CommitVerdict, LakeTable, TableBatch
 
 KINDS = ("delta", "iceberg", "parquet")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.date32())])
@@ -59,7 +59,7 @@ class LakeKind:
         """The folder of the table."""
         return self.folder / "db" / "t"
 
-    def open(self, pipeline: str = "p", **options: Any) -> Table:
+    def open(self, pipeline: str = "p", **options: Any) -> LakeTable:
         """A new handle."""
         if self.name == "iceberg":
             return iceberg_table.IcebergTable("db.t", pipeline, catalog=self.catalog, **options)
@@ -89,7 +89,7 @@ class LakeKind:
         return duckdb.sql(f"SELECT * FROM {files}").to_arrow_table()
 
 
-def write(table: Table, rows: Rows, schema: pa.Schema = SCHEMA, more: Sequence[pa.Field] = ()) -> list[DataFile]:
+def write(table: LakeTable, rows: Rows, schema: pa.Schema = SCHEMA, more: Sequence[pa.Field] = ()) -> list[DataFile]:
     """A task writes rows.
 
     Args:
@@ -101,7 +101,7 @@ def write(table: Table, rows: Rows, schema: pa.Schema = SCHEMA, more: Sequence[p
     return writer.close()
 
 
-def put(table: Table, number: int, rows: Rows, schema: pa.Schema = SCHEMA, query: str = QUERY) -> CommitVerdict:
+def put(table: LakeTable, number: int, rows: Rows, schema: pa.Schema = SCHEMA, query: str = QUERY) -> CommitVerdict:
     """A task writes rows, and the driver commits them."""
     return table.commit(TableBatch(query, number), schema, write(table, rows, schema))
 

@@ -51,8 +51,8 @@ async def delete_records(client: BrokerClient, before: int) -> None:
 
 
 @asynccontextmanager
-async def native(broker: EmbeddedBroker) -> AsyncIterator[NativeClient]:
-    async with connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world) as client:
+async def native(broker: EmbeddedBroker, name: str = "") -> AsyncIterator[NativeClient]:
+    async with connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world, name=name) as client:
         yield client
 
 

@@ -13,7 +13,7 @@ import trio
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.native.peers import SILENT, Peers
-from gnomon.broker.native.subscription_admin import Page, SubscriptionAdmin
+from gnomon.broker.native.subscription_admin import SubscriptionAdmin, SubscriptionPage
 from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.subscriptions.hosted_partition import STORE_ERRORS
@@ -28,7 +28,7 @@ class LeaderCalls:
     """Asks the leaders of partitions, of which this broker may be one."""
 
     def __init__(self, placement: Placement, admin: SubscriptionAdmin, peers: Peers) -> None:
-        async def page(name: str, index: int, after: str, count: int) -> Page:
+        async def page(name: str, index: int, after: str, count: int) -> SubscriptionPage:
             return await admin.page(name, index, after, count, lambda subscription: True)
 
         self._placement = placement

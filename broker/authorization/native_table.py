@@ -47,6 +47,10 @@ class NativeMethod(Enum):
     WRITE = "write"
     FENCE = "fence"
     END = "end"
+    TABLE_WRITE = "table_write"
+    TABLE_GET = "table_get"
+    TABLE_SCAN = "table_scan"
+    TABLE_COUNT = "table_count"
 
 
 _DESCRIBE_TOPIC = Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.REQUEST)
@@ -86,5 +90,9 @@ NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
     NativeMethod.WRITE: (_WRITE_TOPIC,),
     NativeMethod.FENCE: (_WRITE_TOPIC,),
     NativeMethod.END: (_DESCRIBE_TOPIC,),
+    NativeMethod.TABLE_WRITE: (_WRITE_TOPIC, _READ_TOPIC),
+    NativeMethod.TABLE_GET: (_READ_TOPIC,),
+    NativeMethod.TABLE_SCAN: (_READ_TOPIC,),
+    NativeMethod.TABLE_COUNT: (_READ_TOPIC,),
 }
 """A call that is refused as a whole fails with `NotAuthorized`."""

@@ -27,6 +27,10 @@ BACKLOG_BYTES = "gnomon.backlog.quota.bytes"
 BACKLOG_MS = "gnomon.backlog.quota.ms"
 BACKLOG_POLICY = "gnomon.backlog.quota.policy"
 REFUSE_PRODUCE, DROP_OLDEST = "refuse-produce", "drop-oldest"
+VIEW = "gnomon.view"
+NO_VIEW, TABLE_VIEW = "none", "kv"
+ENGINE = "gnomon.view.engine"
+DISK_ENGINE, MEMORY_ENGINE = "disk", "memory"
 
 _NO_COMPACTION = "log compaction is not built yet; topics are cut by time, size and DeleteRecords"
 _COMPACTED_ONLY = "For compacted topics only, of which there are none"
@@ -134,6 +138,21 @@ _KEYS = (
         "`subscriptions`: retention deletes no record that a durable subscription of the topic or of a shadow has not "
         "read. `none`: retention depends on time and size alone.",
         one_of(HOLD_SUBSCRIPTIONS, HOLD_NONE),
+    ),
+    ConfigKey(
+        VIEW,
+        ConfigType.STRING,
+        NO_VIEW,
+        "`kv`: the topic is a table, the newest value of each key. It is chosen when the topic is created.",
+        one_of(NO_VIEW, TABLE_VIEW),
+    ),
+    ConfigKey(
+        ENGINE,
+        ConfigType.STRING,
+        DISK_ENGINE,
+        "Where a broker keeps the entries of a table: `memory`; `disk` is not built yet. It is chosen when the topic "
+        "is created.",
+        one_of(DISK_ENGINE, MEMORY_ENGINE),
     ),
     _kept("index.interval.bytes", ConfigType.INT, "4096", _NO_INDEX, at_least(0), "log.index.interval.bytes"),
     ConfigKey(
@@ -272,6 +291,21 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     return kept
 
 
+def check_new_view(configs: Mapping[str, str]) -> None:
+    """Checks the view of a topic that is to be created.
+
+    Raises:
+        InvalidConfig: it is not built.
+    """
+    if is_table(configs) and configs.get(ENGINE) != MEMORY_ENGINE:
+        raise InvalidConfig(f"tables on disk are not built yet: set {ENGINE}={MEMORY_ENGINE}")
+
+
+def is_table(configs: Mapping[str, str]) -> bool:
+    """Whether a topic with these configs is a table."""
+    return configs.get(VIEW) == TABLE_VIEW
+
+
 def check_kept(before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Checks that a change of a topic's configs keeps those that only its deletion ends.
 
@@ -283,6 +317,12 @@ def check_kept(before: Mapping[str, str], after: Mapping[str, str]) -> None:
             f"{CONDITIONAL} cannot be switched off, nor left out of AlterConfigs, which replaces all configs: writers "
             "rely on it; create another topic"
         )
+    for name, default in ((VIEW, NO_VIEW), (ENGINE, DISK_ENGINE)):
+        if before.get(name, default) != after.get(name, default):
+            raise InvalidConfig(
+                f"{name} is fixed when the topic is created, and cannot be left out of AlterConfigs, which replaces "
+                "all configs: create another topic"
+            )
 
 
 def log_settings(lookup: Mapping[str, str], producer_expiry_ms: int, copies: int | None) -> PartitionSettings:

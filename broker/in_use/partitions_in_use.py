@@ -17,24 +17,28 @@ from typing import NamedTuple
 
 import trio
 
-from gnomon.broker.partition.batch_thread import BatchThread
+from gnomon.broker.configs.topic_configs import is_table
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.broker.partition.turns import Turns
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.shadow.partition import ShadowPartition
 from gnomon.broker.shadow.source import SourceLedgers
 from gnomon.broker.storage import Storage
+from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.chains import ledgers_prefix, stored_bytes
 from gnomon.log.log_reader import LogBounds
+from gnomon.log.tables.changes import KeyPlacement
 from gnomon.log.topic import Topic, topic_key
 from gnomon.metadata.client import Compare
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.loop.paced import PacedTasks
 from gnomon.runtime.tasks import OwnTasks
+from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import Clock
 
 TASKS_PER_TURN = 10
@@ -62,6 +66,7 @@ class PartitionsInUse:
         turns: Turns,
         batch_thread: BatchThread,
         clock: Clock,
+        timers: Timers,
         log: Logger,
     ) -> None:
         """No partition is in use.
@@ -79,6 +84,7 @@ class PartitionsInUse:
         self._turns = turns
         self._batch_thread = batch_thread
         self._clock = clock
+        self._timers = timers
         self._log = log
         self._tasks = OwnTasks()
         self._paced_tasks = PacedTasks(self._tasks, TASKS_PER_TURN, clock)
@@ -127,7 +133,7 @@ class PartitionsInUse:
             storage.quorum_of(topic.copies),
             self._claimant(),
         )
-        return Partition(
+        partition = Partition(
             chain,
             self._topics.settings_of(topic),
             self._clock,
@@ -139,6 +145,17 @@ class PartitionsInUse:
             self._policy,
             self._batch_thread,
         )
+        if is_table(topic.configs):
+            partition.view = HostedTable(
+                partition,
+                KeyPlacement(index, topic.partitions),
+                self._batch_thread,
+                self._clock,
+                self._timers,
+                self._tasks,
+                self._log.bind(topic=topic.name, partition=index),
+            )
+        return partition
 
     def use_shadow(self, topic: Topic, index: int) -> ShadowPartition:
         """A partition of a shadow that this broker leads, as far as it knows; it is opened when it is first used.

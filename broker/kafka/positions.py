@@ -11,8 +11,8 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.broker.errors import KafkaError, metadata_refusals
 from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.kafka.connections.request import Handler, Request
-from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.readable import Readable
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.placement.placement import Placement
 from gnomon.log.entry import LeaderEpoch, Offset
 from gnomon.log.log_reader import LogBounds, RecordsThread

@@ -14,8 +14,8 @@ from gnomon.broker.kafka.connections.exchange import Exchange, ExchangeConnectio
 from gnomon.broker.kafka.connections.refusal_log import TRANSACTIONS, RefusalLog
 from gnomon.broker.kafka.produce_route import ACKS_ALL, ProduceRoutes, refusal_by_attributes
 from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.refused_batches import RefusedBatches
+from gnomon.broker.partition.unpacking.batch_client import BatchClient
 from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.loop.turn_watch import work_for
 from gnomon.runtime.tasks import OwnTasks

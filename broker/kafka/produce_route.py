@@ -23,8 +23,8 @@ from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.kafka.connections.exchange import Exchange, ExchangeConnection
 from gnomon.broker.kafka.connections.refusal_log import TRANSACTIONS
 from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.unpacking.batch_client import BatchClient
 from gnomon.broker.topics.topics import Topics
 from gnomon.runtime.metrics import Metrics
 from gnomon.wire.kafka.api import ApiKey

@@ -35,7 +35,7 @@ Allowed: TypeAlias = Callable[[str], bool]
 """Whether the caller may see the subscription of this name."""
 
 
-class Page(NamedTuple):
+class SubscriptionPage(NamedTuple):
     """Some subscriptions of one partition, in order of name."""
 
     rows: dict[str, dict[str, object]]
@@ -58,7 +58,7 @@ class SubscriptionAdmin:
         self._thread = thread
         self._clock = clock
 
-    async def page(self, name: str, index: int, after: str, count: int, allowed: Allowed) -> Page:
+    async def page(self, name: str, index: int, after: str, count: int, allowed: Allowed) -> SubscriptionPage:
         """At most `count` subscriptions of a partition whose names follow `after`.
 
         Raises:
@@ -70,7 +70,7 @@ class SubscriptionAdmin:
         host = await self._hosts.host(name, index)
         names = host.dispatcher.names_after(after, count)
         rows = {each: row async for each, row in self._rows(host, names, allowed)}
-        return Page(rows, names[-1] if len(names) == count else None)
+        return SubscriptionPage(rows, names[-1] if len(names) == count else None)
 
     async def stats(self, name: str, index: int, names: list[str], allowed: Allowed) -> dict[str, dict[str, object]]:
         """Those of the named subscriptions of a partition that exist, or all of them if none is named.

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.producers import Duplicate
+from gnomon.broker.partition.unpacking.batch_client import BatchClient
 from gnomon.log.entry import NO_OFFSET, NO_TIMESTAMP, Offset
 from gnomon.wire.kafka.errors import ErrorCode
 

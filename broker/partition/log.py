@@ -9,7 +9,9 @@
 6. Leader epochs never decrease along the log.
 7. The terms of an append (`terms`) are judged by the last record and the fencing token that were given out, durable or
    not. A snapshot is no record. The SN stays known when the record is deleted.
-8. Transaction ids never fall along the log. Each entry header has the last one (`log.entry`), so nothing is replayed to
+8. The batch of an operation on the view (`log_view`) is stored as the broker made it: it has no terms, and it is not
+   recompressed.
+9. Transaction ids never fall along the log. Each entry header has the last one (`log.entry`), so nothing is replayed to
    know it. A fencing token is part of the snapshots, and replayed with them.
 """
 
@@ -20,8 +22,9 @@ from dataclasses import dataclass
 
 from gnomon.broker.partition.conditions.marks import NO_MARKS, marks_at_once
 from gnomon.broker.partition.conditions.terms import LogEnd, Terms
+from gnomon.broker.partition.log_view import LogView
 from gnomon.broker.partition.producers import Duplicate, Producers
-from gnomon.broker.partition.recoding import recoded_at_once
+from gnomon.broker.partition.unpacking.recoding import recoded_at_once
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import (
     HEADER_BYTES,
@@ -109,6 +112,8 @@ class PartitionLog:
         self.next_offset = next_offset
         self.high_watermark = next_offset
         self.producers = Producers()
+        self.view: LogView | None = None
+        """The view of the records that follows the appends, if the topic has one."""
         self.refusal: str | None = None
         """Why new batches are refused at the moment; repeats of batches in the log are still answered."""
         self._recorded = EMPTY if next_offset == 0 else SN(sequence_id=next_offset - 1, transaction_id=-1)
@@ -223,7 +228,8 @@ class PartitionLog:
         if self.refusal is not None:
             raise BatchRejected(ErrorCode.POLICY_VIOLATION, self.refusal)
         transaction_id = None
-        if settings.conditional and (terms is None or terms.marks is None):
+        is_own = terms is not None and terms.operation is not None
+        if settings.conditional and not is_own and (terms is None or terms.marks is None):
             marks = marks_at_once(view, batch)
             if marks is not NO_MARKS or terms is not None:
                 terms = terms or Terms()
@@ -232,7 +238,12 @@ class PartitionLog:
             terms.judge(self.end)
             if terms.marks is not None:
                 transaction_id = terms.marks.last_transaction_id
-        if settings.codec is not None and batch.compression != settings.codec:
+        changes = None
+        if self.view is not None:
+            changes = None if terms is None else terms.changes
+            if changes is None:
+                changes = self.view.changes_at_once(view, batch)
+        if settings.codec is not None and batch.compression != settings.codec and not is_own:
             view = recoded_at_once(view, settings.codec, settings.batch_bytes_max)
             batch = parse_batch(view)
         append_time_ms = NO_TIMESTAMP
@@ -263,6 +274,8 @@ class PartitionLog:
         self._bytes_since_snapshot += len(view)
         header = self._header(EntryKind.BATCH, base_offset, self.next_offset)
         prefix = patched_prefix(batch, base_offset, self.epoch)
+        if self.view is not None:
+            self.view.give_out(changes, base_offset, append_time_ms)
         return (header, prefix, view[PREFIX_BYTES:]), base_offset, append_time_ms
 
     @property
@@ -356,11 +369,15 @@ class PartitionLog:
             f"high watermark {self.high_watermark} asked to move to {next_offset}, log ends at {self.next_offset}"
         )
         self.high_watermark = next_offset
+        if self.view is not None:
+            self.view.durable(next_offset)
 
     def unwritten(self, now_ms: int) -> None:
         """The appends that are not durable have failed: their offsets are free again, and producers may repeat them."""
         self.producers.lost(self.high_watermark, now_ms)
         self.next_offset = self.high_watermark
+        if self.view is not None:
+            self.view.lost()
 
     def trim(self, start_offset: Offset) -> None:
         """The log starts at `start_offset` from now on."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from gnomon.bookie.errors import LedgerError, LedgerFenced
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.followers import Tail
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.state import (
     CONTINUED,
@@ -26,7 +27,7 @@ from gnomon.broker.partition.state import (
     PartitionState,
 )
 from gnomon.broker.partition.trim import FindRetentionBound, Trim, no_bound
-from gnomon.broker.partition.writable import ADVICE, DELETED, RELEASED, Tail, Writable
+from gnomon.broker.partition.writable import ADVICE, DELETED, RELEASED, Writable
 from gnomon.log.entry import Offset
 from gnomon.log.segment import Segment
 from gnomon.metadata.client import MetadataError
@@ -84,6 +85,9 @@ class Partition(Writable):
         self.log, self.segments = log, segments
         log.producers.awaited = self._awaited
         self.failure = self._logged = None
+        if self.view is not None:
+            log.view = self.view
+            self.view.opened(log)
         self._notify_tail()
         event = "partition_claimed" if log.epoch else "partition_created"
         self._logger.debug(event, leader_epoch=log.epoch, next_offset=log.next_offset)
@@ -168,7 +172,7 @@ class Partition(Writable):
             if log is None or self._state not in WRITABLE:
                 return True
             trim = Trim(self._chain, log, self.segments)
-            due = await self._due_after_roll(log, trim)
+            due = min(await self._due_after_roll(log, trim), self._droppable())
             if not due:
                 return True
             end = self.segments[due].base_offset
@@ -176,7 +180,7 @@ class Partition(Writable):
         async with self._maintenance:
             if self.log is not log or self._state not in WRITABLE:
                 return True
-            due = trim.segments_due(self._clock.wall_ms())
+            due = min(trim.segments_due(self._clock.wall_ms()), self._droppable())
             if bound is not None:
                 due = min(due, self.segment_of(bound.offset))
             try:
@@ -187,6 +191,10 @@ class Partition(Writable):
             finally:
                 if due:
                     self.notify_change()
+
+    def _droppable(self) -> int:
+        """The number of the oldest segments that the view can do without."""
+        return len(self.segments) if self.view is None else self.segment_of(self.view.kept_from)
 
     async def _due_after_roll(self, log: PartitionLog, trim: Trim) -> int:
         """Ends the last segment if it is old; returns how many segments are due to be dropped."""
@@ -209,6 +217,11 @@ class Partition(Writable):
             if log is None or self._state not in WRITABLE:
                 self._open_soon()
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open for writing")
+            if self.view is not None and offset > max(log.start_offset, self.view.kept_from):
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the table needs the records from offset {self.view.kept_from} on, as it has no newer snapshot",
+                )
             try:
                 trim = Trim(self._chain, log, self.segments)
                 if offset > log.start_offset and not await trim.drop(self.segment_of(offset)):

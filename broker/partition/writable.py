@@ -21,7 +21,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import trio
 
@@ -34,18 +34,17 @@ from gnomon.bookie.errors import (
     LedgerSealed,
     NoSuchLedger,
 )
-from gnomon.bookie.ids import EntryId
 from gnomon.broker.partition.appends import WITHOUT_MEMORY, AppendCallback, Appends, InFlight, Produced
-from gnomon.broker.partition.batch_thread import BatchThread, ClientGone
 from gnomon.broker.partition.chain import Chain
-from gnomon.broker.partition.conditions.marks import BatchMarks, marks_of
+from gnomon.broker.partition.conditions.marks import BatchMarks
 from gnomon.broker.partition.conditions.terms import Terms, TermsRefused
+from gnomon.broker.partition.followers import HostedView, Tail
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
+from gnomon.broker.partition.log_view import ViewBehind, ViewOperation
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.read_index import ReadIndex
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
-from gnomon.broker.partition.recoding import RECODED_BYTES_MAX, TakesLong, recoded, too_large
 from gnomon.broker.partition.state import (
     FINAL,
     OPENING_STATES,
@@ -56,6 +55,9 @@ from gnomon.broker.partition.state import (
     PartitionEvent,
     PartitionState,
 )
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread, ClientGone
+from gnomon.broker.partition.unpacking.recoding import RECODED_BYTES_MAX, TakesLong, too_large
+from gnomon.broker.partition.unpacking.unpacked import unpacked
 from gnomon.log.entry import NO_OFFSET, Offset
 from gnomon.log.segment import Segment
 from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
@@ -67,23 +69,13 @@ from gnomon.runtime.state_table import after
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.batch import BatchRejected, parse_batch
-from gnomon.wire.kafka.compression import TooLarge
+from gnomon.wire.kafka.compression import UnpackedTooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 
 ANSWER_SECONDS = 1.0
 """Time for the metadata service to answer before a roll is postponed; appends wait meanwhile."""
 ROLL_RETRY_SECONDS = 5.0
 """Time after a failed request until the metadata service is asked again, for a postponed roll."""
-
-
-class Tail(Protocol):
-    """A listener for the entries that this broker confirms."""
-
-    def opened(self, log: PartitionLog, segments: Sequence[Segment]) -> Callable[[EntryId, bytes], None]:
-        """The log is open; returns the callback for confirmed entries of its last segment, as they are stored."""
-
-    def rolled(self, segment: Segment) -> Callable[[EntryId, bytes], None]:
-        """A segment has begun; returns the callback for its confirmed entries, as they are stored."""
 
 
 ADVICE = "it is opened again when it is used; `gnomon ledger read` shows what is there, a copy replaces damage"
@@ -144,6 +136,8 @@ class Writable(Readable):
         self._opened = Signal()
         """Set when the opening that is under way ends."""
         self._tail: Tail | None = None
+        self.view: HostedView | None = None
+        """The view of the records, if the topic has one."""
         self._read_index = ReadIndex(chain, clock, tasks, turn_ended, self._claimed_since)
 
     @abstractmethod
@@ -182,7 +176,9 @@ class Writable(Readable):
             self._appends.wait(records, callback, slot, terms)
             return
         now_ms = self._clock.wall_ms()
-        if log.roll_due(now_ms, len(records)) and not self._may_overrun(log, len(records)):
+        operation = None if terms is None else terms.operation
+        more_bytes = len(records) if operation is None else operation.size_bytes
+        if log.roll_due(now_ms, more_bytes) and not self._may_overrun(log, more_bytes):
             self._move(PartitionEvent.ROLL)
             self._defer(records, callback, slot, terms)
             self._tasks.start_soon(self._roll_and_resume)
@@ -193,6 +189,11 @@ class Writable(Readable):
         if terms is not None and terms.new_token is not None:
             self._fence(log, callback, slot, terms)
             return
+        if terms is not None and operation is not None:
+            batch = self._batch_of(operation, log, now_ms, callback, slot, terms)
+            if batch is None:
+                return
+            records = batch
         if log.snapshot_due():
             self._append_snapshot(log)
         try:
@@ -206,7 +207,7 @@ class Writable(Readable):
             self._refused_by_terms(error, log, records, callback, slot, terms)
             return
         except TakesLong:
-            self._unpack_later(records, log.settings, callback, slot, terms)
+            self._unpack_later(records, log, callback, slot, terms)
             return
         except MemoryError:
             self._refuse(records, callback, slot, WITHOUT_MEMORY)
@@ -218,6 +219,38 @@ class Writable(Readable):
             terms.sn = log.sn
         payload, base_offset, append_time_ms = verdict
         self._write((base_offset, log.next_offset, append_time_ms, callback, slot), payload)
+
+    def _batch_of(
+        self,
+        operation: ViewOperation,
+        log: PartitionLog,
+        now_ms: int,
+        callback: AppendCallback,
+        slot: Any,
+        terms: Terms,
+    ) -> memoryview | None:
+        """Decides an operation on the view; returns its batch, or None if there is none to append.
+
+        An operation that writes nothing is answered once all is durable that it was decided by.
+        """
+        assert log.view is not None, "an operation is for a partition with a view"
+        try:
+            decided = log.view.decide(operation, log.next_offset, now_ms)
+        except ViewBehind as error:
+            callback.appended(slot, Produced.refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            return None
+        if isinstance(decided, Duplicate):
+            self._appends.repeated(log, decided, callback, slot)
+            return None
+        if decided is not None:
+            batch, terms.changes = decided
+            return memoryview(batch)
+        done = Produced(ErrorCode.NONE, NO_OFFSET, -1, log.start_offset)
+        if operation.is_final:
+            self._appends.after_all(callback, slot, lambda: callback.appended(slot, done))
+        else:
+            self._appends.after_all(callback, slot, lambda: self._settle_if_certain(done, callback, slot))
+        return None
 
     def _fence(self, log: PartitionLog, callback: AppendCallback, slot: Any, terms: Terms) -> None:
         """Writes the new token of the partition, unless it is the present one."""
@@ -246,7 +279,7 @@ class Writable(Readable):
     def _unpack_later(
         self,
         records: memoryview,
-        settings: PartitionSettings,
+        log: PartitionLog,
         callback: AppendCallback,
         slot: Any,
         terms: Terms | None,
@@ -257,26 +290,27 @@ class Writable(Readable):
             self._refuse(records, callback, slot, WITHOUT_MEMORY)
         else:
             self._recoding = True
-            self._tasks.start_soon(self._unpack_and_resume, memoryview(kept), settings, callback, slot, terms)
+            unpack = partial(unpacked, log.settings, log.view)
+            self._tasks.start_soon(self._unpack_and_resume, memoryview(kept), unpack, callback, slot, terms)
 
     async def _unpack_and_resume(
         self,
         records: memoryview,
-        settings: PartitionSettings,
+        unpack: Callable[[memoryview, int], tuple[memoryview, BatchMarks | None, Any]],
         callback: AppendCallback,
         slot: Any,
         terms: Terms | None,
     ) -> None:
-        """Appends a batch after it was recompressed or searched for terms, and then those that arrived meanwhile."""
+        """Appends a batch after it was recompressed or searched, and then those that arrived meanwhile."""
         try:
-            batch, marks = await self._batch_thread.work(
-                callback.client_of(slot), records, RECODED_BYTES_MAX, partial(_unpacked, settings)
+            batch, marks, changes = await self._batch_thread.work(
+                callback.client_of(slot), records, RECODED_BYTES_MAX, unpack
             )
-        except (BatchRejected, TooLarge) as error:
+        except (BatchRejected, UnpackedTooLarge) as error:
             self._recoding = False
             if terms is not None:
                 self._note_refused(records)
-            self._rejected(too_large(error) if isinstance(error, TooLarge) else error, records, callback, slot)
+            self._rejected(too_large(error) if isinstance(error, UnpackedTooLarge) else error, records, callback, slot)
         except ClientGone as error:
             self._recoding = False
             self._refuse(records, callback, slot, Produced.refusal(error.code, error.text))
@@ -285,9 +319,9 @@ class Writable(Readable):
             self._refuse(records, callback, slot, WITHOUT_MEMORY)
         else:
             self._recoding = False
-            if marks is not None:
+            if marks is not None or changes is not None:
                 terms = terms or Terms()
-                terms.marks = marks
+                terms.marks, terms.changes = marks, changes
             self._appends.wait_first(batch, callback, slot, terms)
         self._resume()
 
@@ -531,17 +565,3 @@ class Writable(Readable):
                 self._move(PartitionEvent.ROLL)
                 await self._roll(answered=True)
         self._resume()
-
-
-def _unpacked(settings: PartitionSettings, batch: memoryview, bytes_max: int) -> tuple[memoryview, BatchMarks | None]:
-    """The batch in the codec of the topic, and the terms in its records if they may have some.
-
-    Raises:
-        TooLarge: its records decompress to more than `bytes_max`.
-        BatchRejected: as `recoded` and `marks_of`.
-    """
-    header = parse_batch(batch)
-    marks = marks_of(batch, header, bytes_max) if settings.conditional else None
-    if settings.codec is not None and header.compression != settings.codec:
-        batch = recoded(batch, settings.codec, settings.batch_bytes_max, bytes_max)
-    return batch, marks

@@ -20,9 +20,9 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.broker.configs.topic_configs import BACKLOG_BYTES, BACKLOG_MS
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
-from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.retention.backlog_size import age_ms, bytes_from, last_stretch, offset_for_bytes, stretches
 from gnomon.broker.retention.holds import Holds, held_offset
 from gnomon.broker.storage import Storage

@@ -16,7 +16,7 @@ from gnomon.broker.subscriptions.allowance import Allowance
 from gnomon.log.entry import Offset
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import World
-from gnomon.wire.kafka.compression import CorruptData, TooLarge, decompress
+from gnomon.wire.kafka.compression import CorruptData, UnpackedTooLarge, decompress
 from gnomon.wire.kafka.primitives import Buffer
 
 UNPACKED_BYTES_MAX = 64 << 20
@@ -65,7 +65,7 @@ class UnpackedBatches:
             data = decompress(codec, body, AT_ONCE_BYTES_MAX)
         except CorruptData:
             data = b""
-        except TooLarge:
+        except UnpackedTooLarge:
             data = None
         self._allowance.spend((AT_ONCE_BYTES_MAX if data is None else len(data)) // BYTES_PER_UNIT)
         return data
@@ -91,5 +91,5 @@ class UnpackedBatches:
 def _unpacked(codec: int, body: bytes) -> Buffer:
     try:
         return decompress(codec, body, UNPACKED_BYTES_MAX)
-    except (CorruptData, TooLarge):
+    except (CorruptData, UnpackedTooLarge):
         return b""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.configs.broker_configs import BrokerConfigs
+from gnomon.broker.configs.topic_configs import is_table
 from gnomon.broker.errors import KafkaError, metadata_refusals
 from gnomon.broker.storage import Storage
 from gnomon.broker.subscriptions.positions.growth import begin_in_new_partitions
@@ -131,6 +132,12 @@ class TopicAdmin:
         """
         if topic.source is not None:
             raise refused(topic, "it grows with")
+        if is_table(topic.configs):
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic '{topic.name}' is a table: its keys are placed by the number of "
+                "its partitions, which cannot change; create another one.",
+            )
         if partitions <= topic.partitions:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,

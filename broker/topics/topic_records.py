@@ -12,7 +12,7 @@ from gnomon.broker.errors import KafkaError, metadata_refusals
 from gnomon.broker.storage import Storage
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic, topic_key
-from gnomon.metadata.client import Compare, Operation, TxnResult
+from gnomon.metadata.client import Compare, Operation, TxnOutcome
 from gnomon.runtime.logs import Logger
 
 
@@ -53,7 +53,7 @@ class TopicRecords:
 
     async def write(
         self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         """Executes a transaction that changes a topic or the keys that belong to it.
 
         Raises:
@@ -66,6 +66,6 @@ class TopicRecords:
             self._log.warning("topic_not_changed", reason=error.text)
             raise
 
-    async def shown(self, result: TxnResult) -> None:
+    async def shown(self, result: TxnOutcome) -> None:
         """Waits until the image shows the result of a transaction."""
         await self._topics.reached(result.revision)

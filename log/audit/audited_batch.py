@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from gnomon.log.entry import EntryHeader
 from gnomon.wire.kafka.batch import CRC_FROM, HEADER_BYTES, BatchHeader, MalformedBatch, parse_batch
-from gnomon.wire.kafka.compression import CorruptData, TooLarge, decompress
+from gnomon.wire.kafka.compression import CorruptData, UnpackedTooLarge, decompress
 
 UNPACKED_BYTES_MAX: Final = 64 << 20
 
@@ -56,7 +56,7 @@ def _header_problem(batch: BatchHeader, header: EntryHeader) -> str | None:
 def _count_problem(body: memoryview, batch: BatchHeader) -> str | None:
     try:
         count = count_records(decompress(batch.compression, body[HEADER_BYTES:], UNPACKED_BYTES_MAX))
-    except TooLarge:
+    except UnpackedTooLarge:
         return None
     except CorruptData as error:
         return f"the records do not decompress: {error}"

@@ -28,7 +28,7 @@ from gnomon.metadata.client import (
     Operation,
     RangeResult,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.metadata.etcd.gateway import Gateway
@@ -97,7 +97,7 @@ class EtcdMetadata:
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         """See `Metadata.txn`; after a cancellation the outcome is unknown.
 
         Raises:

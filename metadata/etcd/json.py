@@ -33,7 +33,7 @@ from gnomon.metadata.client import (
     Operation,
     Put,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.metadata.request import Txn
@@ -119,7 +119,7 @@ class Keyspace:
             branch = [{"request_txn": {"compare": [differs], "success": otherwise, "failure": branch}}]
         return {"compare": [self._compare(compare) for compare in plain], "success": branch, "failure": otherwise}
 
-    def txn_result(self, request: Txn, answer: Json) -> TxnResult:
+    def txn_result(self, request: Txn, answer: Json) -> TxnOutcome:
         """The result of the transaction of `txn_body`."""
         revision = revision_of(answer)
         succeeded = answer.get("succeeded", False)
@@ -133,7 +133,7 @@ class Keyspace:
         responses = answer.get("responses", ())
         results = [self._result(*pair, revision) for pair in zip(branch, responses, strict=False)]
         assert len(results) == len(branch), "invariant 2: an operation has no answer"
-        return TxnResult(succeeded, revision, tuple(results))
+        return TxnOutcome(succeeded, revision, tuple(results))
 
     def watch_body(self, prefix: str, from_revision: Revision) -> Json:
         """A watch from `from_revision` on: see invariant 3; etcd's revision 1 is empty."""

@@ -19,7 +19,7 @@ from gnomon.spark.pipelines.settings.settings import ErrorSettings
 from gnomon.spark.pipelines.tasks.dead_letters import DeadPlace
 from gnomon.spark.pipelines.tasks.letters import RecordsRefused
 from gnomon.spark.pipelines.tasks.task_result import TaskResult
-from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch, verdict
+from gnomon.spark.tables.table import CommitVerdict, LakeTable, TableBatch, verdict
 
 
 class PipelineFenced(Exception):
@@ -33,7 +33,7 @@ class DeadLetters(Protocol):
         """Checks that they can be written; raises BadTable, or RowRefused for a topic."""
 
     def recover(self) -> None:
-        """See `Table.recover`."""
+        """See `LakeTable.recover`."""
 
     def place(self, query: str) -> DeadPlace:
         """The place that the tasks of a query write them to."""
@@ -57,7 +57,7 @@ class BatchCommit:
     """
 
     def __init__(
-        self, name: str, table: Table, replaces: str | None, errors: ErrorSettings, dead_letters: DeadLetters | None
+        self, name: str, table: LakeTable, replaces: str | None, errors: ErrorSettings, dead_letters: DeadLetters | None
     ) -> None:
         self._name, self._table, self._replaces = name, table, replaces
         self._errors, self._dead_letters = errors, dead_letters
@@ -74,7 +74,7 @@ class BatchCommit:
 
         Raises:
             PipelineFenced: see there.
-            BadTable: as `Table.last`.
+            BadTable: as `LakeTable.last`.
         """
         found = verdict(self._table.last(), batch, self._replaces)
         if found is CommitVerdict.FENCED:
@@ -94,7 +94,7 @@ class BatchCommit:
         Raises:
             RecordsRefused: see invariant 1.
             PipelineFenced: see there; no row is added.
-            BadTable: as `Table.commit`.
+            BadTable: as `LakeTable.commit`.
         """
         dead = allowed_dead(self._errors, results, self._dead)
         self._dead += dead

@@ -10,7 +10,7 @@ from gnomon.spark.pipelines.tasks.decoding import DEAD_SCHEMA
 from gnomon.spark.pipelines.tasks.task_result import TaskResult
 from gnomon.spark.process import cluster_of
 from gnomon.spark.sink import commit
-from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch
+from gnomon.spark.tables.table import CommitVerdict, LakeTable, TableBatch
 from gnomon.spark.writing.committing import WriterFenced
 from gnomon.spark.writing.sink_options import SinkOptions
 from gnomon.spark.writing.targets import find_targets
@@ -19,7 +19,7 @@ from gnomon.spark.writing.targets import find_targets
 class DeadTable:
     """A table of dead letters."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: LakeTable) -> None:
         self._table = table
 
     def check(self) -> None:

@@ -27,7 +27,7 @@ from gnomon.spark.pipelines.tasks.spark_schema import arrow_schema
 from gnomon.spark.pipelines.tasks.task_result import RESULT_DDL, TaskResult, decode_result
 from gnomon.spark.pipelines.tasks.task_writer import RecordDecoder, TaskWriter, decoding_of
 from gnomon.spark.source import TASK_COLUMNS, GnomonDataSource, GnomonTasks, rows_of_tasks
-from gnomon.spark.tables.table import Table
+from gnomon.spark.tables.table import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,7 @@ class RowFrames:
         """Whether `rows` are tasks."""
         return self._settings.transform == AS_IS and not self._settings.target.upserts
 
-    def write(self, frame: DataFrame, table: Table, dead_letters: DeadPlace) -> WrittenRows:
+    def write(self, frame: DataFrame, table: LakeTable, dead_letters: DeadPlace) -> WrittenRows:
         """Has tasks write the files of some rows, which are not in the table yet.
 
         Args:
@@ -91,7 +91,7 @@ class RowFrames:
             dead_letters: the place of dead records.
 
         Raises:
-            BadTable: as `Table.prepare`.
+            BadTable: as `LakeTable.prepare`.
         """
         at_once, target = self.decodes_and_writes_at_once, self._settings.target
         schema = self._decoding.made().schema if at_once else _rows_schema(frame)

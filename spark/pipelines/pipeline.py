@@ -56,7 +56,7 @@ from gnomon.spark.pipelines.tasks.decoding import RecordDecoding, without_delete
 from gnomon.spark.pipelines.tasks.task_writer import decoding_of
 from gnomon.spark.process import cluster_of
 from gnomon.spark.tables.replacing_table import ReplacingTable
-from gnomon.spark.tables.table import BadTable, CommitVerdict, Table, TableBatch, verdict
+from gnomon.spark.tables.table import BadTable, CommitVerdict, LakeTable, TableBatch, verdict
 from gnomon.spark.writing.sink_options import SinkOptions
 from gnomon.spark.writing.target import RowRefused
 
@@ -147,7 +147,7 @@ class Pipeline:
         return PipelineCheck(status, sizes, table.schema(), rows, checked, inferred, problem)
 
     def _problem(
-        self, status: PipelineStatus, table: Table, rows: pa.Schema, records: Sequence[CheckedRecord]
+        self, status: PipelineStatus, table: LakeTable, rows: pa.Schema, records: Sequence[CheckedRecord]
     ) -> str | None:
         """The first reason why a run would fail."""
         letters, next_batch = self._dead_letters(), TableBatch(status.query or NO_QUERY, (status.batch or 0) + 1)
@@ -242,7 +242,7 @@ class Pipeline:
         )
         return Pipeline(letters, self._folder)
 
-    def table(self) -> Table:
+    def table(self) -> LakeTable:
         """The table; raises BadTable if it cannot be opened."""
         return self._table(self.settings.name, self._target())
 
@@ -259,7 +259,7 @@ class Pipeline:
 
         return replacing_table_of(self.settings.name, self._target())
 
-    def _table(self, name: str, target: TargetSettings) -> Table:
+    def _table(self, name: str, target: TargetSettings) -> LakeTable:
         from gnomon.spark.pipelines.targets import table_of
 
         return table_of(name, target, self.checkpoint.generation.replaces)

@@ -23,7 +23,7 @@ from gnomon.spark.pipelines.settings.section import BadPipeline
 from gnomon.spark.pipelines.settings.settings import PipelineSettings
 from gnomon.spark.pipelines.status import options_of
 from gnomon.spark.process import cluster_of
-from gnomon.spark.tables.table import CommitVerdict, Table, TableBatch
+from gnomon.spark.tables.table import CommitVerdict, LakeTable, TableBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ class Runner:
         settings: PipelineSettings,
         session: SparkSession,
         checkpoint: Checkpoint,
-        table: Table,
+        table: LakeTable,
         commit: BatchCommit,
         committed: Callable[[BatchProgress], None],
     ) -> None:

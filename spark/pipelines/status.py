@@ -10,7 +10,7 @@ from gnomon.spark.options import SourceOptions
 from gnomon.spark.pipelines.backlog import PartitionBacklog, backlog_of
 from gnomon.spark.pipelines.checkpoint import Checkpoint
 from gnomon.spark.pipelines.settings.settings import SourceSettings
-from gnomon.spark.tables.table import Table, TableBatch
+from gnomon.spark.tables.table import LakeTable, TableBatch
 
 
 class PipelineStatus(NamedTuple):
@@ -39,9 +39,9 @@ def options_of(source: SourceSettings, checkpoint: Checkpoint) -> SourceOptions:
 
 
 async def status_of(
-    cluster: KafkaBrokers, source: SourceSettings, checkpoint: Checkpoint, table: Table
+    cluster: KafkaBrokers, source: SourceSettings, checkpoint: Checkpoint, table: LakeTable
 ) -> PipelineStatus:
-    """The state of a pipeline; raises as `backlog_of` and `Table.last`."""
+    """The state of a pipeline; raises as `backlog_of` and `LakeTable.last`."""
     batch = checkpoint.committed()
     read = checkpoint.first() if batch is None else flat(checkpoint.offsets(batch))
     backlog = await backlog_of(cluster, options_of(source, checkpoint), read)

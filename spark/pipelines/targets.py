@@ -9,7 +9,7 @@ from gnomon.spark.tables.iceberg_table import IcebergTable
 from gnomon.spark.tables.parquet_table import ParquetTable
 from gnomon.spark.tables.replacing_table import ReplacingTable
 from gnomon.spark.tables.schema_fit import Evolution
-from gnomon.spark.tables.table import BadTable, CommitMode, Table
+from gnomon.spark.tables.table import BadTable, CommitMode, LakeTable
 
 
 def replacing_table_of(name: str, target: TargetSettings) -> ReplacingTable:
@@ -30,7 +30,7 @@ def replacing_table_of(name: str, target: TargetSettings) -> ReplacingTable:
     )
 
 
-def table_of(name: str, target: TargetSettings, replaces: str | None) -> Table:
+def table_of(name: str, target: TargetSettings, replaces: str | None) -> LakeTable:
     """The table.
 
     Args:

@@ -85,17 +85,17 @@ class DeltaTable:
         self._replaces = replaces
 
     def check(self, schema: pa.Schema) -> None:
-        """See `Table`."""
+        """See `LakeTable`."""
         self._check(schema)
         handle = self._load()
         if handle is not None:
             self._additions(handle, schema)
 
     def recover(self) -> None:
-        """See `Table`: a commit shows all rows."""
+        """See `LakeTable`: a commit shows all rows."""
 
     def prepare(self, schema: pa.Schema) -> FileLayout:
-        """See `Table`."""
+        """See `LakeTable`."""
         self._check(schema)
         make_folder(self._folder)
         handle = self._load() or self._create(schema)
@@ -105,17 +105,17 @@ class DeltaTable:
         return FileLayout(str(self._folder), self._partition_by, keep_partition_columns=False)
 
     def schema(self) -> pa.Schema | None:
-        """See `Table`."""
+        """See `LakeTable`."""
         handle = self._load()
         return None if handle is None else pa.schema(handle.schema().to_arrow())
 
     def last(self) -> TableBatch | None:
-        """See `Table`."""
+        """See `LakeTable`."""
         handle = self._load()
         return None if handle is None else self._last(handle)
 
     def commit(self, batch: TableBatch, schema: pa.Schema, files: Sequence[DataFile]) -> CommitVerdict:
-        """See `Table`."""
+        """See `LakeTable`."""
         found = decided(self._name, lambda: self._attempt(batch, schema, files))
         if found is not CommitVerdict.FENCED:
             self._sync_log()
@@ -130,7 +130,7 @@ class DeltaTable:
         remove_staged(self._folder, files)
 
     def maintain(self) -> str:
-        """Merges small files, and removes those that no version of the last week has; see `Table`."""
+        """Merges small files, and removes those that no version of the last week has; see `LakeTable`."""
         handle = self._load()
         if handle is None:
             return "nothing to merge: the table does not exist"

@@ -91,7 +91,7 @@ class IcebergTable:
         self._replaces = replaces
 
     def check(self, schema: pa.Schema) -> None:
-        """See `Table`."""
+        """See `LakeTable`."""
         self._check(schema)
         table = self._entry.load()
         if table is not None:
@@ -99,10 +99,10 @@ class IcebergTable:
             self._additions(table, schema)
 
     def recover(self) -> None:
-        """See `Table`: a commit shows all rows."""
+        """See `LakeTable`: a commit shows all rows."""
 
     def prepare(self, schema: pa.Schema) -> FileLayout:
-        """See `Table`."""
+        """See `LakeTable`."""
         self._check(schema)
         table = self._entry.load() or self._entry.create(schema)
         folder = _folder(table)
@@ -114,17 +114,17 @@ class IcebergTable:
         return FileLayout(str(folder / "data"), self._partition_by)
 
     def schema(self) -> pa.Schema | None:
-        """See `Table`."""
+        """See `LakeTable`."""
         table = self._entry.load()
         return None if table is None else table.schema().as_arrow()
 
     def last(self) -> TableBatch | None:
-        """See `Table`."""
+        """See `LakeTable`."""
         table = self._entry.load()
         return None if table is None else self._last(table)
 
     def commit(self, batch: TableBatch, schema: pa.Schema, files: Sequence[DataFile]) -> CommitVerdict:
-        """See `Table`."""
+        """See `LakeTable`."""
         found = decided(self._name, lambda: self._attempt(batch, schema, files))
         if self._upserts and found is not CommitVerdict.FENCED:
             remove_staged(_folder(self._entry.loaded()), files)
@@ -135,7 +135,7 @@ class IcebergTable:
         decided(self._name, lambda: self._replaced(schema, files, replaced))
 
     def maintain(self) -> str:
-        """Forgets old snapshots; see `Table`."""
+        """Forgets old snapshots; see `LakeTable`."""
         table = self._entry.load()
         if table is None:
             return "nothing to expire: the table does not exist"

@@ -82,17 +82,17 @@ class ParquetTable:
         self._finished = -1
 
     def check(self, schema: pa.Schema) -> None:
-        """See `Table`."""
+        """See `LakeTable`."""
         self._fitted(self._last(), schema)
 
     def recover(self) -> None:
-        """See `Table`."""
+        """See `LakeTable`."""
         last = self._last()
         if last is not None:
             self._finish(last)
 
     def prepare(self, schema: pa.Schema) -> FileLayout:
-        """See `Table`; finishes the last batch, too."""
+        """See `LakeTable`; finishes the last batch, too."""
         make_folder(self._staged)
         make_folder(self._commits)
         self.recover()
@@ -100,22 +100,22 @@ class ParquetTable:
         return staged_layout(self._folder, self._partition_by, keep_partition_columns=False)
 
     def schema(self) -> pa.Schema | None:
-        """See `Table`: the columns of this pipeline's rows."""
+        """See `LakeTable`: the columns of this pipeline's rows."""
         last = self._last()
         return None if last is None else last.schema
 
     def last(self) -> TableBatch | None:
-        """See `Table`."""
+        """See `LakeTable`."""
         last = self._last()
         return None if last is None else last.batch
 
     def commit(self, batch: TableBatch, schema: pa.Schema, files: Sequence[DataFile]) -> CommitVerdict:
-        """See `Table`."""
+        """See `LakeTable`."""
         self.prepare(schema)
         return decided(str(self._folder), lambda: self._attempt(batch, schema, files))
 
     def maintain(self) -> str:
-        """Removes staged files that no batch will name; see `Table`."""
+        """Removes staged files that no batch will name; see `LakeTable`."""
         if not self._staged.is_dir():
             return "nothing to remove: the table does not exist"
         make_folder(self._commits)

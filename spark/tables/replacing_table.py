@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from gnomon.spark.tables.data_files.data_file import DataFile
 from gnomon.spark.tables.replaced_rows import Condition
-from gnomon.spark.tables.table import Table
+from gnomon.spark.tables.table import LakeTable
 
 
-class ReplacingTable(Table, Protocol):
+class ReplacingTable(LakeTable, Protocol):
     """A table whose mode is REPLACE."""
 
     def replace(self, schema: pa.Schema, files: Sequence[DataFile], replaced: Condition) -> None:

@@ -85,7 +85,7 @@ class CommitMode(Enum):
     """The rows take the place of those that fulfil a condition; a batch is not recorded."""
 
 
-class Table(Protocol):
+class LakeTable(Protocol):
     """A table, as the driver of a pipeline knows it. A handle is for one thread."""
 
     def check(self, schema: pa.Schema) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias
 
-from gnomon.metadata.client import Operation, TxnResult
+from gnomon.metadata.client import Operation, TxnOutcome
 from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.metadata.state import State
 
-TransactionFollower: TypeAlias = Callable[[Sequence[Operation], TxnResult, State], None]
+TransactionFollower: TypeAlias = Callable[[Sequence[Operation], TxnOutcome, State], None]
 """Called with the operations of a transaction, its result, and the current state of the keys."""
 
 
@@ -39,8 +39,8 @@ def follow_transactions(patch: Patches, notify: TransactionFollower) -> None:
     the keys shows it.
     """
 
-    def txn(before: Callable[..., Awaitable[TxnResult]]) -> Any:
-        async def followed(metadata: EmbeddedMetadata, compare: Any, then: Any, otherwise: Any = ()) -> TxnResult:
+    def txn(before: Callable[..., Awaitable[TxnOutcome]]) -> Any:
+        async def followed(metadata: EmbeddedMetadata, compare: Any, then: Any, otherwise: Any = ()) -> TxnOutcome:
             result = await before(metadata, compare, then, otherwise)
             if result.succeeded:
                 notify(then, result, metadata._state)

@@ -15,7 +15,7 @@ from frames import compact, kafka_frame, produce_body, read_frame, text
 from widest import widest
 
 from gnomon.broker.partition.conditions.marks import RECORDS_AT_ONCE_MAX
-from gnomon.broker.partition.recoding import AT_ONCE_BYTES_MAX
+from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX
 from gnomon.wire import rpc
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic

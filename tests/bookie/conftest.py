@@ -25,7 +25,7 @@ from gnomon.metadata.client import (
     Put,
     RangeResult,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.runtime.world import CommitCounts, DiskFailed, DiskFull, WorldError
@@ -156,7 +156,7 @@ class DictMetadata:
         found = tuple(self.keys[key] for key in sorted(self.keys) if key.startswith(prefix))
         return RangeResult(Revision(self.revision), found)
 
-    async def txn(self, compare: Sequence[Compare], then: Sequence[Any], otherwise: Sequence[Any] = ()) -> TxnResult:
+    async def txn(self, compare: Sequence[Compare], then: Sequence[Any], otherwise: Sequence[Any] = ()) -> TxnOutcome:
         await trio.lowlevel.checkpoint()
         self.writes += 1
         succeeded = all(self._field(each) == each.value for each in compare)
@@ -168,7 +168,7 @@ class DictMetadata:
             self.history.append(WatchBatch(Revision(self.revision), tuple(events)))
             self.changed.set()
             self.changed = trio.Event()
-        return TxnResult(succeeded, Revision(self.revision), tuple(results))
+        return TxnOutcome(succeeded, Revision(self.revision), tuple(results))
 
     def _field(self, compare: Compare) -> int | bytes:
         stored = self.keys.get(compare.key)

@@ -24,7 +24,7 @@ from gnomon.bookie.repair.auditor import ELECTION, Auditor, AuditSettings
 from gnomon.bookie.repair.repair import LedgerRepair, Throttle
 from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.removal import ENTRY_KEY
-from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnResult
+from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnOutcome
 from gnomon.runtime.world import WorldError
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
@@ -161,7 +161,7 @@ def test_an_auditor_continues_after_an_unanswered_metadata_write(
         await client.metadata.txn((), (missing_report(ledger.id, ledger.name),))
         txn, lost = client.metadata.txn, 0
 
-        async def lose_once(compare: Sequence[Compare], then: Sequence[Operation], *rest: Any) -> TxnResult:
+        async def lose_once(compare: Sequence[Compare], then: Sequence[Operation], *rest: Any) -> TxnOutcome:
             nonlocal lost
             if any(isinstance(operation, Delete) for operation in then) and not lost:
                 lost += 1

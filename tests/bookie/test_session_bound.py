@@ -14,7 +14,7 @@ from gnomon.bookie.errors import Fenced, InvalidCall, SessionUnknown
 from gnomon.bookie.ids import ANY_SESSION, BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.record import LEDGERS, Quorum, ledger_key
 from gnomon.bookie.storage.session_bound import READ_AT_ONCE, SessionBound
-from gnomon.metadata.client import Delete, Get, MetadataUnavailable, Put, RangeResult, Revision, TxnResult
+from gnomon.metadata.client import Delete, Get, MetadataUnavailable, Put, RangeResult, Revision, TxnOutcome
 from gnomon.testing.storms.ledgers.ledger_cluster import METADATA, LedgerClient, LedgerCluster
 
 WIDE = Quorum(3, 3, 2)
@@ -44,10 +44,10 @@ class Records:
         found: RangeResult = await self.metadata.range(prefix)
         return found
 
-    async def txn(self, compare: Sequence[Any], then: Sequence[Get]) -> TxnResult:
+    async def txn(self, compare: Sequence[Any], then: Sequence[Get]) -> TxnOutcome:
         assert len(then) <= READ_AT_ONCE
         self._note(" ".join(operation.key.removeprefix(LEDGERS) for operation in then))
-        found: TxnResult = await self.metadata.txn(compare, then)
+        found: TxnOutcome = await self.metadata.txn(compare, then)
         return found
 
     def _note(self, read: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from gnomon.broker.standalone import run_standalone
-from gnomon.metadata.client import InvalidRequest, Metadata, TxnResult
+from gnomon.metadata.client import InvalidRequest, Metadata, TxnOutcome
 from gnomon.runtime.disk.data_directory import OtherFormat
 from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.settings.settings import BrokerSettings, Settings
@@ -97,7 +97,7 @@ class TakesNothing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def txn(self, *_: object) -> TxnResult:
+    async def txn(self, *_: object) -> TxnOutcome:
         raise InvalidRequest("it takes no more than this")
 
 

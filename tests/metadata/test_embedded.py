@@ -24,7 +24,7 @@ from gnomon.metadata.client import (
     MetadataUnavailable,
     Put,
     Revision,
-    TxnResult,
+    TxnOutcome,
 )
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.metadata.sealed import seal
@@ -137,7 +137,7 @@ def test_a_write_that_fails_on_a_full_disk_has_no_effect_on_later_requests(machi
                 await wait_all_tasks_blocked()
             assert isinstance(lost.error, MetadataFull)
             assert "nothing was applied" in str(lost.error)
-            assert kept.result == TxnResult(True, Revision(1), (await metadata.get("a"),))
+            assert kept.result == TxnOutcome(True, Revision(1), (await metadata.get("a"),))
             before = await metadata.range("")
         with machine.environment() as environment:
             assert await (await machine.open(environment)).range("") == before

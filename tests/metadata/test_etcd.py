@@ -27,7 +27,7 @@ from gnomon.metadata.client import (
     Operation,
     Put,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.metadata.etcd import gateway as etcd_gateway
@@ -145,7 +145,7 @@ def random_txn(draw: random.Random) -> Txn:
     return Txn(tuple(compare() for _ in range(draw.randrange(4))), branch(), branch())
 
 
-def shifted(result: TxnResult, first: int) -> TxnResult:
+def shifted(result: TxnOutcome, first: int) -> TxnOutcome:
     """A result of etcd with `first` subtracted from its revisions, as a new store would return it."""
     results = [
         replace(
@@ -157,7 +157,7 @@ def shifted(result: TxnResult, first: int) -> TxnResult:
         else item
         for item in result.results
     ]
-    return TxnResult(result.succeeded, Revision(result.revision - first), tuple(results))
+    return TxnOutcome(result.succeeded, Revision(result.revision - first), tuple(results))
 
 
 def test_random_transactions_have_equal_results_on_etcd_and_on_the_state_machine(on_etcd: OnEtcd) -> None:
@@ -180,7 +180,7 @@ def test_random_transactions_have_equal_results_on_etcd_and_on_the_state_machine
                 with pytest.raises(InvalidRequest):
                     await metadata.txn(moved, request.then, request.otherwise)
                 continue
-            assert isinstance(expected, TxnResult)
+            assert isinstance(expected, TxnOutcome)
             assert shifted(await metadata.txn(moved, request.then, request.otherwise), first) == expected
             branches[expected.succeeded] += 1
         assert min(branches.values()) > 50

@@ -22,7 +22,7 @@ from gnomon.metadata.client import (
     Put,
     RangeResult,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.metadata.messages import (
@@ -57,7 +57,7 @@ FORMS: list[tuple[Callable[[Any], Any], Callable[[Any], Any], st.SearchStrategy[
     (encode_item, decode_item, st.none() | ITEMS),
     (encode_compare, decode_compare, st.lists(COMPARES, max_size=4)),
     (encode_operations, decode_operations, st.lists(OPERATIONS, max_size=4)),
-    (encode_txn_result, decode_txn_result, st.builds(TxnResult, st.booleans(), NUMBERS, RESULTS)),
+    (encode_txn_result, decode_txn_result, st.builds(TxnOutcome, st.booleans(), NUMBERS, RESULTS)),
     (encode_range, decode_range, st.builds(RangeResult, NUMBERS, st.lists(ITEMS, max_size=4).map(tuple))),
     (encode_batch, decode_batch, st.builds(WatchBatch, NUMBERS, EVENTS)),
 ]

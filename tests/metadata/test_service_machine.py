@@ -306,4 +306,4 @@ def test_the_machine_finds_a_watch_that_loses_an_event_when_it_reconnects(monkey
 
 def test_the_machine_finds_a_transaction_that_ignores_its_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Draft, "_holds", lambda draft, compare: True)
-    assert "got TxnResult" in found_by(ServiceMachine, 150, STEPS)
+    assert "got TxnOutcome" in found_by(ServiceMachine, 150, STEPS)

@@ -21,7 +21,7 @@ from gnomon.metadata.client import (
     MetadataError,
     Put,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.metadata.draft import EVENT_BYTES, Changes, Draft
@@ -30,9 +30,9 @@ from gnomon.metadata.state import Snapshot, State
 from gnomon.testing.storms.metadata.metadata_model import MetadataModel, prefixes, requests
 
 
-def done(state: State, *operations: Put | Delete | DeletePrefix | Get, now: float = 0.0) -> TxnResult:
+def done(state: State, *operations: Put | Delete | DeletePrefix | Get, now: float = 0.0) -> TxnOutcome:
     reply, _ = state.apply(Txn((), operations), now)
-    assert isinstance(reply, TxnResult)
+    assert isinstance(reply, TxnOutcome)
     return reply
 
 
@@ -55,7 +55,7 @@ def test_a_branch_that_changes_nothing_does_not_grow_the_revision() -> None:  # 
     state = State()
     done(state, Put("a", b"1"))
     reply, changes = state.apply(Txn((), (Get("a"), Delete("b"), DeletePrefix("c"))), 0.0)
-    assert reply == TxnResult(True, Revision(1), (state.get("a"), 0, 0))
+    assert reply == TxnOutcome(True, Revision(1), (state.get("a"), 0, 0))
     assert changes is None
 
 
@@ -81,7 +81,7 @@ def test_a_draft_is_visible_to_its_later_requests_and_to_the_state_only_after_ad
     draft = Draft(state)
     draft.apply(Txn((), (Put("a/1", b""), Put("a/2", b""))), 0.0)
     reply = draft.apply(Txn((Compare.version("a/1", 1),), (Delete("a/1"), DeletePrefix("a/"), Get("a/2"))), 0.0)
-    assert reply == TxnResult(True, Revision(2), (1, 1, None))
+    assert reply == TxnOutcome(True, Revision(2), (1, 1, None))
     assert state.revision == 0
     assert state.get("a/2") is None
     state.adopt(draft, 0.0)
@@ -176,7 +176,7 @@ def test_a_lease_ends_at_its_deadline_and_deletes_its_keys_in_one_revision() -> 
     assert len(state) == 3
     assert state.next_deadline == 10.0
     reply, _ = state.apply(Txn((), (Get("a"),)), 10.0)
-    assert reply == TxnResult(True, Revision(2), (None,))
+    assert reply == TxnOutcome(True, Revision(2), (None,))
     assert watched(state, from_revision=2) == [WatchBatch(Revision(2), (Event("a", None), Event("b", None)))]
 
 

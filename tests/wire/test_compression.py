@@ -13,7 +13,7 @@ from aiokafka import codec as aiokafka
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.wire.kafka.compression import Codec, CorruptData, ResultTooLarge, TooLarge, compress, decompress
+from gnomon.wire.kafka.compression import Codec, CorruptData, ResultTooLarge, UnpackedTooLarge, compress, decompress
 
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 ENCODERS = {
@@ -91,7 +91,7 @@ def test_output_of_exactly_the_limit_passes_and_one_byte_more_does_not(codec: Co
     for size in (1, 1_000, 65_536, 65_537, 300_000):
         stream = bomb(codec, size)
         assert decompress(codec, stream, size) == bytes(size)
-        with pytest.raises(TooLarge, match=r"allowed"):
+        with pytest.raises(UnpackedTooLarge, match=r"allowed"):
             decompress(codec, stream, size - 1)
 
 
@@ -101,7 +101,7 @@ def test_a_bomb_is_stopped_with_bounded_memory(codec: Codec) -> None:
     stream = bomb(codec, 64 << 20)
     tracemalloc.start()
     try:
-        with pytest.raises(TooLarge):
+        with pytest.raises(UnpackedTooLarge):
             decompress(codec, stream, 1 << 20)
         assert tracemalloc.get_traced_memory()[1] < 3 << 20
     finally:
@@ -140,7 +140,7 @@ def test_damaged_streams_give_the_declared_exceptions_only(codec: Codec, data: s
         stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
     try:
         made = decompress(codec, bytes(stream), 2_000)
-    except (TooLarge, CorruptData):
+    except (UnpackedTooLarge, CorruptData):
         return
     assert len(made) <= 2_000
 
@@ -149,7 +149,7 @@ def test_damaged_streams_give_the_declared_exceptions_only(codec: Codec, data: s
 def test_random_bytes_give_the_declared_exceptions_only(codec: Codec, raw: bytes) -> None:
     try:
         decompress(codec, raw, 1_000)
-    except (TooLarge, CorruptData):
+    except (UnpackedTooLarge, CorruptData):
         return
 
 

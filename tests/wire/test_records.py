@@ -24,7 +24,7 @@ from gnomon.wire.kafka.batch import (
     parse_batch,
     with_log_append_time,
 )
-from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge
+from gnomon.wire.kafka.compression import Codec, CorruptData, UnpackedTooLarge
 from gnomon.wire.kafka.records import Record, build_batch, find_by_timestamp, iterate_records, read_keys
 
 LIMIT = 16 << 20
@@ -146,7 +146,7 @@ def test_changed_bytes_give_the_declared_exceptions_only(codec: Codec, data: st.
     try:
         read(bytes(batch), 1_000)
         find_by_timestamp(memoryview(batch), 0, 1_000, 100)
-    except (MalformedBatch, TooLarge, CorruptData):
+    except (MalformedBatch, UnpackedTooLarge, CorruptData):
         return
 
 
@@ -187,7 +187,7 @@ def test_declared_counts_inside_a_record_allocate_nothing() -> None:
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_a_bomb_in_a_batch_is_stopped(codec: Codec) -> None:
     batch = build_batch([Record(value=bytes(8 << 20))], base_timestamp=0, compression=codec)
-    with pytest.raises(TooLarge):
+    with pytest.raises(UnpackedTooLarge):
         read(batch, 1 << 20)
 
 
@@ -227,7 +227,7 @@ def test_a_search_by_time_scans_a_limited_number_of_records_and_not_their_conten
     records = [Record(number, number, value=b"v") for number in range(11)]
     view = memoryview(build_batch(records, base_timestamp=1_000))
     assert find_by_timestamp(view, 1_009, LIMIT, 10) == (9, 1_009)
-    with pytest.raises(TooLarge, match="first 10 of 11 records"):
+    with pytest.raises(UnpackedTooLarge, match="first 10 of 11 records"):
         find_by_timestamp(view, 1_010, LIMIT, 10)
     headers = tuple(("", None) for _ in range(200))
     batch = bytearray(build_batch([Record(0, 0, headers=headers), Record(1, 5)], base_timestamp=1_000))

@@ -2,7 +2,8 @@
 
 1. Decompression writes into buffers of at most `bytes_max` bytes: a decompression bomb costs that memory and the time
    to fill it, even if it declares a larger size. Compression stops at the bytes that its caller allows.
-2. `decompress` raises `CorruptData` for every fault of the input, `TooLarge` for too much output, and nothing else.
+2. `decompress` raises `CorruptData` for every fault of the input, `UnpackedTooLarge` for too much output, and nothing
+   else.
 3. Every Kafka client can read the output of `compress`: lz4 is written as frames of independent blocks (KIP-57), snappy
    as xerial's stream.
 4. The same input gives the same bytes: a compressed stream contains no time and no randomness.
@@ -48,7 +49,7 @@ class _StreamCodec(Protocol):
     def compress_into(self, input: Buffer, output: Buffer, level: int) -> int: ...
 
 
-class TooLarge(Exception):
+class UnpackedTooLarge(Exception):
     """The data would decompress to more bytes than allowed."""
 
 
@@ -102,7 +103,7 @@ def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
         bytes_max: the most bytes to produce.
 
     Raises:
-        TooLarge: the stream holds more than `bytes_max` bytes.
+        UnpackedTooLarge: the stream holds more than `bytes_max` bytes.
         CorruptData: the stream is cut short, damaged, or of no known codec.
     """
     match codec:
@@ -136,7 +137,7 @@ def _decompress_bounded(module: _StreamCodec, data: Buffer, bytes_max: int) -> m
             return output[:count]
         del output  # before the next one is made
         if room == bytes_max:
-            raise TooLarge(f"{len(data)} compressed bytes hold more than the {bytes_max} allowed")
+            raise UnpackedTooLarge(f"{len(data)} compressed bytes hold more than the {bytes_max} allowed")
         room = min(bytes_max, 4 * room)
 
 
@@ -219,7 +220,7 @@ def _decompress_block(block: memoryview, bytes_max: int) -> bytearray:
         if declared > _SNAPPY_RATIO_MAX * len(block):
             raise CorruptData(f"a snappy block of {len(block)} bytes declares {declared} bytes, which cannot be")
         if declared > bytes_max:
-            raise TooLarge(f"a snappy block declares {declared} bytes, {bytes_max} are allowed")
+            raise UnpackedTooLarge(f"a snappy block declares {declared} bytes, {bytes_max} are allowed")
         output = bytearray(declared)
         cramjam.snappy.decompress_raw_into(block, output)
     except cramjam.DecompressionError as error:

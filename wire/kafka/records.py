@@ -26,7 +26,7 @@ from gnomon.wire.kafka.batch import (
     MalformedBatch,
     parse_batch,
 )
-from gnomon.wire.kafka.compression import Codec, TooLarge, compress, decompress
+from gnomon.wire.kafka.compression import Codec, UnpackedTooLarge, compress, decompress
 from gnomon.wire.kafka.primitives import Buffer
 
 _VARINT_BYTES_MAX: Final = 10
@@ -36,7 +36,7 @@ _NULL: Final = b"\x01"
 Header: TypeAlias = tuple[str, bytes | None]
 
 
-class TooManyRecords(TooLarge):
+class TooManyRecords(UnpackedTooLarge):
     """The records that may be read do not decide, however many bytes they may have."""
 
 
@@ -59,7 +59,7 @@ def iterate_records(batch_view: memoryview, bytes_max: int) -> Iterator[Record]:
 
     Raises:
         MalformedBatch: the header contradicts the records.
-        TooLarge: the records decompress to more than `bytes_max` bytes.
+        UnpackedTooLarge: the records decompress to more than `bytes_max` bytes.
         CorruptData: the records do not decompress.
     """
     header = parse_batch(batch_view)
@@ -227,7 +227,7 @@ def recompressed(batch_view: memoryview, codec: int, bytes_max: int, result_byte
 
     Raises:
         MalformedBatch: its header is not valid.
-        TooLarge: the records decompress to more than `bytes_max` bytes.
+        UnpackedTooLarge: the records decompress to more than `bytes_max` bytes.
         ResultTooLarge: the result would have more than `result_bytes_max`.
         CorruptData: the records do not decompress.
     """
@@ -361,7 +361,7 @@ def find_by_timestamp(
 
     Raises:
         MalformedBatch: the header contradicts the records, or a record is outside of the header's range.
-        TooLarge: the records decompress to more than `bytes_max` bytes.
+        UnpackedTooLarge: the records decompress to more than `bytes_max` bytes.
         TooManyRecords: the first `records_max` records do not decide.
         CorruptData: the records do not decompress.
     """

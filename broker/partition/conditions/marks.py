@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from gnomon.broker.partition.recoding import AT_ONCE_BYTES_MAX, RECODED_BYTES_MAX, TakesLong
+from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, RECODED_BYTES_MAX, TakesLong
 from gnomon.log.sn import SN_MAX
 from gnomon.log.term_headers import EXPECTED_OFFSET, FENCING_TOKEN, TOKEN_BYTES_MAX, TRANSACTION_ID
 from gnomon.wire.kafka.batch import HEADER_BYTES, BatchHeader, BatchRejected, MalformedBatch
-from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge, decompress
+from gnomon.wire.kafka.compression import Codec, CorruptData, UnpackedTooLarge, decompress
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, iterate_unpacked
 
@@ -68,7 +68,7 @@ def marks_at_once(view: memoryview, batch: BatchHeader) -> BatchMarks:
         raise TakesLong
     try:
         records = _unpacked(view, batch, AT_ONCE_BYTES_MAX)
-    except TooLarge:
+    except UnpackedTooLarge:
         raise TakesLong from None
     if records.rfind(_COMMON) >= 0:
         if batch.records_count > RECORDS_AT_ONCE_MAX or len(records) > AT_ONCE_BYTES_MAX:
@@ -88,7 +88,7 @@ def marks_of(view: memoryview, batch: BatchHeader, bytes_max: int = RECODED_BYTE
         bytes_max: the most bytes that its records may decompress to.
 
     Raises:
-        TooLarge: they decompress to more.
+        UnpackedTooLarge: they decompress to more.
         BatchRejected: a header is invalid, or the records cannot be read.
     """
     _check_count(batch)

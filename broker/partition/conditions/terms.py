@@ -10,9 +10,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gnomon.broker.partition.conditions.marks import BatchMarks
+from gnomon.broker.partition.log_view import ViewOperation
 from gnomon.log.sn import SN, Match, match
 
 
@@ -52,7 +53,7 @@ class TokenRefused(TermsRefused):
 class Terms:
     """The terms of one append; `sn`, `end` or `refused` is set once it is decided."""
 
-    __slots__ = ("end", "expected", "looks", "marks", "new_token", "refused", "sn", "token")
+    __slots__ = ("changes", "end", "expected", "looks", "marks", "new_token", "operation", "refused", "sn", "token")
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Terms:
         new_token: bytes | None = None,
         *,
         looks: bool = False,
+        operation: ViewOperation | None = None,
     ) -> None:
         """Terms that are not judged yet.
 
@@ -69,11 +71,15 @@ class Terms:
             token: the partition's fencing token must be this one; None if any will do.
             new_token: a fence instead of a batch: the token of the partition from then on, empty for none.
             looks: a question for the end of the log instead of a batch.
+            operation: an operation on the partition's view instead of a batch, which it makes in its turn.
         """
         self.expected = expected
         self.token = token
         self.new_token = new_token
         self.looks = looks
+        self.operation = operation
+        self.changes: Any = None
+        """The effect of the batch on the partition's view; None as long as it was not computed."""
         self.end: LogEnd | None = None
         """The end of the log when it was the question's turn; all of it is durable when the question is answered."""
         self.marks: BatchMarks | None = None

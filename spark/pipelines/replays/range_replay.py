@@ -25,7 +25,7 @@ from gnomon.spark.planning import partitions_of, ranges_of
 from gnomon.spark.tables.replaced_rows import Condition, with_places, with_values
 from gnomon.spark.tables.replacing_table import ReplacingTable
 from gnomon.spark.tables.staged_files import values_of
-from gnomon.spark.tables.table import QUERY_DIGITS, Table, TableBatch
+from gnomon.spark.tables.table import QUERY_DIGITS, LakeTable, TableBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ class RangeReplay:
     def __init__(self, settings: PipelineSettings, session: SparkSession, ranges: list[Range]) -> None:
         self._settings, self._session, self._ranges = settings, session, ranges
 
-    def into(self, table: Table) -> ReplayReport:
+    def into(self, table: LakeTable) -> ReplayReport:
         """Writes the rows into a new table.
 
         Raises:
@@ -131,7 +131,7 @@ class RangeReplay:
         files = [file for result in written.results for file in result.files]
         return with_values(values_of(table.prepare(written.columns), files, target.partition_by))
 
-    def _written(self, table: Table) -> WrittenRows:
+    def _written(self, table: LakeTable) -> WrittenRows:
         from gnomon.spark.pipelines.frames import RowFrames
         from gnomon.spark.pipelines.run_failed import own_error
         from gnomon.spark.pipelines.session import SPARK_ERRORS

@@ -45,7 +45,7 @@ class FileWriter:
     """Writes the rows of a task. A failed task calls `abandon` instead of `close`.
 
     Args:
-        layout: see `Table.prepare`.
+        layout: see `LakeTable.prepare`.
         schema: the columns of the rows, those included that the table is partitioned by.
         bytes_max: of a file.
 

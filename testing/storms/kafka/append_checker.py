@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gnomon.broker.partition.appends import AppendCallback, Produced
-from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.unpacking.batch_client import BatchClient
 from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.patches import Patches
 

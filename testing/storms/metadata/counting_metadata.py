@@ -14,7 +14,7 @@ from gnomon.metadata.client import (
     Operation,
     RangeResult,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 
@@ -59,7 +59,7 @@ class CountingMetadata:
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         """See `Metadata.txn`; a write."""
         for cost in self._measures:
             cost.writes += 1

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gnomon.metadata.client import KeyValue, LeaseId, Put, RangeResult, Revision, TxnResult, WatchBatch
+from gnomon.metadata.client import KeyValue, LeaseId, Put, RangeResult, Revision, TxnOutcome, WatchBatch
 from gnomon.metadata.request import Txn
 from gnomon.testing.simulation.checkers import check_watch
 from gnomon.testing.storms.metadata.metadata_model import Keys, MetadataModel
@@ -36,7 +36,7 @@ class TracedTransaction:
     txn: Txn
     floor: int
     """The highest revision that any client had got when the transaction was sent."""
-    result: TxnResult | None = None
+    result: TxnOutcome | None = None
     refused: bool = False
     """Whether the transaction certainly had no effect."""
 
@@ -203,7 +203,7 @@ class MetadataHistory:
             elif made.puts:
                 unknown.remove(made)
 
-    def _makes(self, txn: Txn, revision: int, result: TxnResult | None = None) -> bool:
+    def _makes(self, txn: Txn, revision: int, result: TxnOutcome | None = None) -> bool:
         """Whether the model makes this revision from the previous one by a transaction, with the same result."""
         if revision == 0:
             return False

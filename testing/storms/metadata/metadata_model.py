@@ -25,13 +25,13 @@ from gnomon.metadata.client import (
     Operation,
     Put,
     Revision,
-    TxnResult,
+    TxnOutcome,
     WatchBatch,
 )
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Request, Revoke, Tick, Txn
 
 Keys = dict[str, KeyValue]
-ModelReply = TxnResult | LeaseId | type[MetadataError] | None
+ModelReply = TxnOutcome | LeaseId | type[MetadataError] | None
 
 _KEYS = st.sampled_from(["a", "a/1", "a/1/x", "b", "é/1"])
 _PREFIXES = st.sampled_from(["", "a", "a/", "a/1", "b", "é", "z"])
@@ -141,7 +141,7 @@ class MetadataModel:
         if left != self.keys:
             self.revisions.append(left)
 
-    def _txn(self, request: Txn) -> TxnResult | type[MetadataError]:
+    def _txn(self, request: Txn) -> TxnOutcome | type[MetadataError]:
         if _contradicts(request.then) or _contradicts(request.otherwise):
             return InvalidRequest
         succeeded = all(
@@ -154,7 +154,7 @@ class MetadataModel:
         results = [_operate(operation, after, Revision(self.revision + 1)) for operation in branch]
         if after != self.keys:
             self.revisions.append(after)
-        return TxnResult(succeeded, Revision(self.revision), tuple(results))
+        return TxnOutcome(succeeded, Revision(self.revision), tuple(results))
 
 
 def _operate(operation: Operation, keys: Keys, revision: Revision) -> KeyValue | int | None:

@@ -23,7 +23,7 @@ from gnomon.broker.partition.chain import Chain
 from gnomon.broker.shadow.image import SourceImage
 from gnomon.broker.shadow.partition import ShadowPartition
 from gnomon.broker.shadow.source import SourceLedgers
-from gnomon.metadata.client import KeyValue, Operation, TxnResult
+from gnomon.metadata.client import KeyValue, Operation, TxnOutcome
 from gnomon.metadata.state import State
 from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.patches import Patches, follow_transactions
@@ -179,7 +179,7 @@ def _follow_changes(patch: Patches, truth: SourceTruth) -> None:
 
         return followed
 
-    def transaction(then: Sequence[Operation], _: TxnResult, state: State) -> None:
+    def transaction(then: Sequence[Operation], _: TxnOutcome, state: State) -> None:
         truth.transaction(then, lambda key: state.get(key) is not None)
 
     patch(Chain, "open", by_its_owner)

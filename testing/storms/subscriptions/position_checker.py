@@ -27,7 +27,7 @@ from gnomon.broker.subscriptions.positions.store import Position
 from gnomon.log.dlsn import CommitPoint
 from gnomon.log.subscription_keys import SUBSCRIPTIONS
 from gnomon.log.topic import Topic, topic_key
-from gnomon.metadata.client import KeyValue, Operation, Revision, TxnResult
+from gnomon.metadata.client import KeyValue, Operation, Revision, TxnOutcome
 from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.metadata.state import State
 from gnomon.testing.simulation.simulation import Simulation
@@ -147,7 +147,7 @@ def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
 def _follow_records(patch: Patches, simulation: Simulation) -> None:
     records: dict[str, tuple[Revision, SubscriberRecord]] = {}
 
-    def transaction(_: Sequence[Operation], result: TxnResult, __: State) -> None:
+    def transaction(_: Sequence[Operation], result: TxnOutcome, __: State) -> None:
         for item in result.results:
             if isinstance(item, KeyValue) and item.key.startswith(SUBSCRIPTIONS):
                 written = SubscriberRecord.decode(item.value)

@@ -33,6 +33,7 @@ from gnomon.wire.kafka.records import Record, build_batch
 RULES = [(method, rule) for method, rules in NATIVE_RULES.items() for rule in rules]
 NAMED = [f"{method.value}-{rule.operation.name}-{rule.type.name}" for method, rule in RULES]
 PRESENT, ABSENT = "orders", "none"
+TABLE, AS_TABLE = "settings", {"gnomon.view": "kv", "gnomon.view.engine": "memory"}
 NOTHING = {
     NativeMethod.STATS: {},
     NativeMethod.SUBSCRIPTIONS: [{}, None],
@@ -67,6 +68,10 @@ def arguments(method: NativeMethod, topic: str) -> list[Any]:
         NativeMethod.WRITE: [topic, "", 0, None, None, False],
         NativeMethod.FENCE: [topic, 0, b"w", None, None],
         NativeMethod.END: [topic, 0],
+        NativeMethod.TABLE_WRITE: [topic, "", 0, b"w" * 16, 0, 0, [], [["put", b"k", b"v", 0]], []],
+        NativeMethod.TABLE_GET: [topic, "", 0, b"k", False],
+        NativeMethod.TABLE_SCAN: [topic, "", 0, b"", None, 10, False, False],
+        NativeMethod.TABLE_COUNT: [topic, "", 0, b""],
     }[method]
 
 
@@ -82,7 +87,9 @@ async def done(peer: RpcClient, method: NativeMethod, topic: str = PRESENT, topi
             return None
         args, attachment = arguments(method, topic), b""
         if method is NativeMethod.WRITE:
-            args[1], attachment = topic_id, build_batch([Record()], base_timestamp=0)
+            attachment = build_batch([Record()], base_timestamp=0)
+        if method is NativeMethod.WRITE or method.value.startswith("table_"):
+            args[1] = topic_id
         return await peer.call(method.value, *args, attachment=attachment)
     except Exception as error:
         return error
@@ -94,6 +101,7 @@ async def subscribed(broker: EmbeddedBroker) -> AsyncIterator[tuple[RpcClient, R
     deciding = broker.authorizer = Refusing()
     await broker.restart()
     await orders(broker, 3)
+    await (await broker.connect()).create_topic(TABLE, configs=AS_TABLE)
     async with rpc(broker) as peer, peer.stream("receive") as stream:
         await peer.call("subscribe", PRESENT, 0, "shared", "earliest", [["one", 1, "me", 0]])
         deciding.asked.clear()
@@ -141,8 +149,9 @@ def test_a_method_asks_for_what_the_table_names_and_nothing_else(method: NativeM
                 peer.tell("replicate", 0, [])
                 await peer.call("close_consumers", b"")
             else:
-                topic_id = broker.serving.broker.topics.find(PRESENT).id.hex
-                assert not isinstance(await done(peer, method, PRESENT, topic_id), Exception)
+                name = TABLE if method.value.startswith("table_") else PRESENT
+                topic_id = broker.serving.broker.topics.find(name).id.hex
+                assert not isinstance(await done(peer, method, name, topic_id), Exception)
             assert deciding.asked == {(rule.operation, rule.type) for rule in NATIVE_RULES[method]}
 
     simulate_broker(scenario)

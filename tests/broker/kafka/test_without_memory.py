@@ -10,8 +10,8 @@ from gnomon.bookie.ledgers import appender
 from gnomon.broker.kafka import poll, produce
 from gnomon.broker.kafka.connections.request import Request
 from gnomon.broker.partition import appends, writable
-from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.log import PartitionLog
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode

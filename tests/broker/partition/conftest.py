@@ -15,14 +15,14 @@ from gnomon.bookie.ledgers.catalog import EntryCache, LocalViews
 from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.batch_client import BatchClient, BrokerItself
-from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
+from gnomon.broker.partition.unpacking.batch_client import BatchClient, BrokerItself
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.stores import Stores, open_stores
 from gnomon.log.chains import ledgers_prefix
 from gnomon.log.entry import Offset

@@ -12,9 +12,9 @@ import pytest
 import trio
 import trio.testing
 
-from gnomon.broker.partition.batch_thread import FIRST_BYTES, BatchThread, ClientGone
+from gnomon.broker.partition.unpacking.batch_thread import FIRST_BYTES, BatchThread, ClientGone
 from gnomon.runtime.world import World
-from gnomon.wire.kafka.compression import TooLarge
+from gnomon.wire.kafka.compression import UnpackedTooLarge
 from gnomon.wire.kafka.records import TooManyRecords
 
 BYTES_MAX = 20 * FIRST_BYTES
@@ -178,7 +178,7 @@ def test_bytes_are_charged_before_they_are_made_and_given_back_at_the_end() -> N
         def unpack(batch: memoryview, bytes_max: int) -> str:
             seen.append((bytes_max, client.charged))
             if bytes_max < BYTES_MAX:
-                raise TooLarge
+                raise UnpackedTooLarge
             return "unpacked"
 
         bench.world.gate = trio.Semaphore(10)
@@ -213,7 +213,7 @@ def test_bytes_that_were_unpacked_are_free_as_soon_as_an_error_is_handled() -> N
         gc.enable()
 
 
-@pytest.mark.parametrize(("error", "attempts"), [(TooLarge, 4), (TooManyRecords, 1), (ValueError, 1)])
+@pytest.mark.parametrize(("error", "attempts"), [(UnpackedTooLarge, 4), (TooManyRecords, 1), (ValueError, 1)])
 def test_a_batch_that_cannot_be_unpacked_costs_its_client_nothing_afterwards(
     error: type[Exception], attempts: int
 ) -> None:

@@ -16,11 +16,11 @@ from gnomon.broker.partition.conditions.marks import (
     marks_at_once,
     marks_of,
 )
-from gnomon.broker.partition.recoding import AT_ONCE_BYTES_MAX, TakesLong
+from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, TakesLong
 from gnomon.log.sn import SN_MAX
 from gnomon.log.term_headers import EXPECTED_OFFSET, FENCING_TOKEN, TRANSACTION_ID
 from gnomon.wire.kafka.batch import BatchRejected, parse_batch
-from gnomon.wire.kafka.compression import Codec, TooLarge
+from gnomon.wire.kafka.compression import Codec, UnpackedTooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Header, Record, build_batch, framed
 
@@ -132,7 +132,7 @@ def test_a_large_batch_without_the_names_needs_no_thread_up_to_a_size() -> None:
 
 def test_no_more_is_unpacked_than_is_allowed() -> None:
     batch = batch_of((), codec=Codec.ZSTD, value=bytes(1 << 20))
-    with pytest.raises(TooLarge):
+    with pytest.raises(UnpackedTooLarge):
         marks_of(batch, parse_batch(batch), 1 << 19)
     with pytest.raises(TakesLong):
         marks_at_once(batch, parse_batch(batch))

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 import trio
 
-from gnomon.broker.partition.batch_thread import BatchThread
-from gnomon.broker.partition.recoding import AT_ONCE_BYTES_MAX, RECODED_BYTES_MAX, TakesLong, recoded, recoded_at_once
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread
+from gnomon.broker.partition.unpacking.recoding import (
+    AT_ONCE_BYTES_MAX,
+    RECODED_BYTES_MAX,
+    TakesLong,
+    recoded,
+    recoded_at_once,
+)
 from gnomon.log.entry import Offset
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.compression import Codec

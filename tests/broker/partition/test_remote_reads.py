@@ -13,12 +13,12 @@ from turns import at_once
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledgers.catalog import EntryCache, LocalViews, Quorum, read_from_memory
 from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.log.chains import PARTITIONS, all_segments, ledgers_prefix, stored_bytes
 from gnomon.log.entry import LeaderEpoch, Offset
 from gnomon.log.topic import topic_key

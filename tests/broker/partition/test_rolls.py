@@ -14,7 +14,7 @@ from gnomon.broker.partition import log as partition_log
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.state import PartitionState
 from gnomon.broker.partition.writable import ANSWER_SECONDS, ROLL_RETRY_SECONDS
-from gnomon.metadata.client import KeyValue, Metadata, MetadataUnavailable, TxnResult
+from gnomon.metadata.client import KeyValue, Metadata, MetadataUnavailable, TxnOutcome
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]
@@ -29,7 +29,7 @@ class Link:
         self.lose_next_txn: str | None = None
         self.late = trio.Event()
         """Set by a test to apply the write that was delayed."""
-        self.late_results: list[TxnResult] = []
+        self.late_results: list[TxnOutcome] = []
         self.asked_while_away = 0
         self._nursery = act.nursery
         self._silent = silent
@@ -48,7 +48,7 @@ class Link:
         await self._pass()
         return await self._inner.get(key)
 
-    async def txn(self, compare: Sequence[Any], then: Sequence[Any], otherwise: Sequence[Any] = ()) -> TxnResult:
+    async def txn(self, compare: Sequence[Any], then: Sequence[Any], otherwise: Sequence[Any] = ()) -> TxnOutcome:
         await self._pass()
         lost, self.lose_next_txn = self.lose_next_txn, None
         if lost == LOST[2]:

@@ -22,7 +22,7 @@ from gnomon.log.chains import PARTITIONS_PER_TURN, all_segments, ledgers_prefix
 from gnomon.log.entry import EntryKind, Offset
 from gnomon.log.segment_record import segment_name
 from gnomon.log.topic import topic_key
-from gnomon.metadata.client import Compare, Delete, DeletePrefix, InvalidRequest, Metadata, Operation, Put, TxnResult
+from gnomon.metadata.client import Compare, Delete, DeletePrefix, InvalidRequest, Metadata, Operation, Put, TxnOutcome
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -419,7 +419,7 @@ class _LikeEtcd(CountingMetadata):
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         if max(len(compare), len(then), len(otherwise)) > 128:
             raise InvalidRequest("too many operations")
         return await super().txn(compare, then, otherwise)

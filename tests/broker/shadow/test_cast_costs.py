@@ -16,7 +16,7 @@ from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.log.subscription_keys import reader_key, subscriptions_prefix
 from gnomon.log.topic import SourceRef, Topic, shadows_key, topic_key
-from gnomon.metadata.client import Compare, Metadata, Operation, Put, TxnResult
+from gnomon.metadata.client import Compare, Metadata, Operation, Put, TxnOutcome
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 
@@ -43,7 +43,7 @@ class Sizes(CountingMetadata):
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         self.operations += len(compare) + len(then) + len(otherwise)
         self.bytes += sum(len(operation.value) for operation in then if isinstance(operation, Put))
         return await super().txn(compare, then, otherwise)

@@ -19,7 +19,7 @@ from gnomon.broker.subscriptions.positions.store import Position
 from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.log.subscription_keys import hold_key, reader_key, subscriber_of_key, subscriptions_prefix
 from gnomon.log.topic import SourceRef, Topic, shadows_key, topic_key
-from gnomon.metadata.client import Compare, Delete, Metadata, Operation, Put, TxnResult
+from gnomon.metadata.client import Compare, Delete, Metadata, Operation, Put, TxnOutcome
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.testing.storms.kafka.wire_client import WireCluster
@@ -39,7 +39,7 @@ class Between:
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         operations, self._operations = self._operations, ()
         if operations:
             await self._inner.txn([], operations)
@@ -58,7 +58,7 @@ class Overtaken:
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         self.txns += 1
         if self.txns == self._before:
             self._node.storage.metadata = self._inner

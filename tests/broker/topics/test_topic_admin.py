@@ -11,7 +11,7 @@ from cluster_calls import at, bring_back, create, cut_off, delete, on_one_partit
 
 from gnomon.broker.errors import KafkaError
 from gnomon.log.topic import Topic, topic_key
-from gnomon.metadata.client import Compare, Delete, Metadata, Operation, Put, TxnResult
+from gnomon.metadata.client import Compare, Delete, Metadata, Operation, Put, TxnOutcome
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.testing.storms.kafka.wire_client import WireCluster
@@ -45,7 +45,7 @@ class Rival:
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         key = topic_key("t")
         await self._inner.txn([], [Put(key, Topic("t", UUID(int=7), 3, {}).encode())])
         result = await self._inner.txn(compare, then, otherwise)

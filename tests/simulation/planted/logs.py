@@ -107,7 +107,7 @@ def repeat_untimed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Producers, "check", untimed)
 
 
-@planted("the codec of a topic is not applied", breaks="broker.partition.recoding", quick=True)
+@planted("the codec of a topic is not applied", breaks="broker.partition.unpacking.recoding", quick=True)
 def not_recoded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partition_log, "recoded_at_once", lambda view, codec, bytes_max: view)
 

@@ -24,7 +24,7 @@ from lake_tables import (
 
 from gnomon.spark.tables import table as tables
 from gnomon.spark.tables.data_files.data_file import DataFile
-from gnomon.spark.tables.table import BadTable, CommitVerdict, Table, TableBatch, TableBusy
+from gnomon.spark.tables.table import BadTable, CommitVerdict, LakeTable, TableBatch, TableBusy
 
 COMMITTED, ALREADY, FENCED = CommitVerdict.COMMITTED, CommitVerdict.ALREADY, CommitVerdict.FENCED
 
@@ -203,7 +203,7 @@ def test_two_drivers_create_a_table_at_once(kind: LakeKind, monkeypatch: pytest.
     assert kind.ids() == [0, 1]
 
 
-def opened(kind: LakeKind) -> Table:
+def opened(kind: LakeKind) -> LakeTable:
     return kind.open(partition_by=["day"], evolve="add")
 
 

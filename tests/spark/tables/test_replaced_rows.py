@@ -17,7 +17,7 @@ from gnomon.spark.tables.data_files.file_writer import FileWriter
 from gnomon.spark.tables.replaced_rows import Condition, Term, as_expression, as_sql, with_places, with_values
 from gnomon.spark.tables.replacing_table import ReplacingTable
 from gnomon.spark.tables.staged_files import values_of
-from gnomon.spark.tables.table import BadTable, CommitMode, CommitVerdict, Table, TableBatch
+from gnomon.spark.tables.table import BadTable, CommitMode, CommitVerdict, LakeTable, TableBatch
 
 DAYS = [date(2024, 1, day) for day in (1, 2, 3)]
 
@@ -114,7 +114,7 @@ def test_a_table_that_changes_meanwhile_is_read_again(
     assert kind.ids() == [0, 1, 2, 3, 4, 5]
 
 
-def once_before_committing(table: Table, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+def once_before_committing(table: LakeTable, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Calls `act` once, after the table has read its state for a replacement."""
     original: Any = getattr(table, "_additions")  # noqa: B009
     waiting = [act]

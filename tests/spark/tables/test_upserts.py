@@ -12,7 +12,7 @@ import pytest
 from lake_tables import OTHER_QUERY, QUERY, SCHEMA, Deaths, LakeKind, Rows, dying, rows_of, write
 
 from gnomon.spark.tables.data_files.data_file import DataFile
-from gnomon.spark.tables.table import BadTable, CommitMode, CommitVerdict, Table, TableBatch
+from gnomon.spark.tables.table import BadTable, CommitMode, CommitVerdict, LakeTable, TableBatch
 
 COMMITTED, ALREADY, FENCED = CommitVerdict.COMMITTED, CommitVerdict.ALREADY, CommitVerdict.FENCED
 DELETED = pa.field("_deleted", pa.bool_())
@@ -23,15 +23,15 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> LakeKind:
     return LakeKind(request.param, tmp_path)
 
 
-def upserts(kind: LakeKind, *keys: str, **options: Any) -> Table:
+def upserts(kind: LakeKind, *keys: str, **options: Any) -> LakeTable:
     return kind.open(mode=CommitMode.UPSERT, keys=keys or ["id"], **options)
 
 
-def staged(table: Table, rows: Rows, schema: pa.Schema = SCHEMA) -> list[DataFile]:
+def staged(table: LakeTable, rows: Rows, schema: pa.Schema = SCHEMA) -> list[DataFile]:
     return write(table, [{"_deleted": False, **row} for row in rows], schema, [DELETED])
 
 
-def upsert(table: Table, number: int, rows: Rows, schema: pa.Schema = SCHEMA, query: str = QUERY) -> CommitVerdict:
+def upsert(table: LakeTable, number: int, rows: Rows, schema: pa.Schema = SCHEMA, query: str = QUERY) -> CommitVerdict:
     return table.commit(TableBatch(query, number), schema, staged(table, rows, schema))
 
 

@@ -13,7 +13,7 @@ from gnomon.broker.subscriptions.positions.records import PUTS_BYTES_MAX, PUTS_M
 from gnomon.broker.subscriptions.positions.store import Position
 from gnomon.log.dlsn import AT_BEGINNING, CommitPoint
 from gnomon.log.entry import Offset
-from gnomon.metadata.client import Compare, Operation, Put, TxnResult
+from gnomon.metadata.client import Compare, Operation, Put, TxnOutcome
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 
 OnOneDisk = Callable[..., None]
@@ -126,7 +126,7 @@ class Sizes(CountingMetadata):
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-    ) -> TxnResult:
+    ) -> TxnOutcome:
         self.largest = max(self.largest, len(compare), len(then), len(otherwise))
         return await super().txn(compare, then, otherwise)
 

@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from gnomon.broker.partition.appends import Appends, Produced
-from gnomon.broker.partition.batch_thread import BatchThread
 from gnomon.broker.partition.chain import Chain
-from gnomon.broker.partition.recoding import AT_ONCE_BYTES_MAX
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread
+from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX
 from gnomon.runtime.world import DiskFull
 from gnomon.testing.simulation.ground import SimulationFailed
 from gnomon.testing.storms.kafka.append_checker import REFUSED, append_checker

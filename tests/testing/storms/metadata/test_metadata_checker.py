@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gnomon.metadata.client import Compare, Event, KeyValue, LeaseId, Put, RangeResult, Revision, TxnResult, WatchBatch
+from gnomon.metadata.client import Compare, Event, KeyValue, LeaseId, Put, RangeResult, Revision, TxnOutcome, WatchBatch
 from gnomon.metadata.request import Txn
 from gnomon.testing.storms.metadata.metadata_checker import LeaseLife, MetadataHistory, Watched
 
@@ -15,7 +15,7 @@ def batch(revision: int, current: KeyValue | None) -> WatchBatch:
     return WatchBatch(Revision(revision), (Event("a", current),))
 
 
-def told(history: MetadataHistory, txn: Txn, result: TxnResult | None) -> None:
+def told(history: MetadataHistory, txn: Txn, result: TxnOutcome | None) -> None:
     asked = history.asks(txn)
     asked.result = result
     if result is not None:
@@ -23,7 +23,7 @@ def told(history: MetadataHistory, txn: Txn, result: TxnResult | None) -> None:
 
 
 PUT = Txn((), (Put("a", b"1"),))
-MADE = TxnResult(True, Revision(1), (stored(1),))
+MADE = TxnOutcome(True, Revision(1), (stored(1),))
 
 
 def test_correct_answers_and_commits_pass() -> None:
@@ -57,7 +57,7 @@ def test_a_transaction_that_did_not_compare_is_found() -> None:
     history = MetadataHistory()
     told(history, Txn((Compare.version("a", 1),), (Put("a", b"1"),)), MADE)
     history.committed(batch(1, stored(1)), 0.0)
-    assert "got TxnResult" in history.check()[0]
+    assert "got TxnOutcome" in history.check()[0]
 
 
 def test_a_lost_write_is_found() -> None:
@@ -80,7 +80,7 @@ def test_a_lease_that_ends_early_is_found_and_one_that_ends_in_time_is_not() -> 
         history = MetadataHistory()
         history.leases[LEASE] = LeaseLife(5.0, 0.0)
         item = stored(1, lease=LEASE)
-        told(history, Txn((), (Put("a", b"1", LEASE),)), TxnResult(True, Revision(1), (item,)))
+        told(history, Txn((), (Put("a", b"1", LEASE),)), TxnOutcome(True, Revision(1), (item,)))
         history.committed(batch(1, item), 0.0)
         history.committed(batch(2, None), now)
         assert len(history.check()) == count

@@ -9,33 +9,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.authorization.native_access import NativeAccess
 from gnomon.broker.authorization.native_table import NativeMethod
 from gnomon.broker.authorization.operation import Operation, topic
 from gnomon.broker.configs.topic_configs import CONDITIONAL
-from gnomon.broker.errors import KafkaError
-from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.native.arguments import checked, fence_args, write_args
 from gnomon.broker.native.translated import in_translated_task
+from gnomon.broker.native.writes.write_targets import WriteTargets, append_failure
 from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.batch_client import BatchClient
 from gnomon.broker.partition.conditions.terms import Terms, TokenRefused, TransactionRefused
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.refused_batches import RefusedBatches
+from gnomon.broker.partition.unpacking.batch_client import BatchClient
 from gnomon.broker.producer_ids import ProducerIds
-from gnomon.broker.topics.topics import Topics
 from gnomon.client.errors import (
-    BatchEarly,
     CasWriteException,
     InvalidCall,
     InvalidRecords,
     NativeError,
-    NoSuchTopic,
-    NotLeader,
-    NotTaken,
     TokenMismatch,
     TransactionOutOfOrder,
     Unavailable,
@@ -48,15 +42,6 @@ from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.batch import ATTRIBUTES_LOW_AT, HEADER_BYTES, RECORDS_COUNT_AT, TRANSACTIONAL
 from gnomon.wire.kafka.errors import ErrorCode
 
-_RETRIABLE: Final = frozenset(
-    {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NETWORK_EXCEPTION}
-)
-_NOT_HERE: Final = frozenset(
-    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
-)
-"""Another broker leads the partition, or the topic is new and not known here yet."""
-_EARLY: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
-
 
 class WriteMethods:
     """The methods that write."""
@@ -64,8 +49,7 @@ class WriteMethods:
     def __init__(
         self,
         access: NativeAccess,
-        topics: Topics,
-        routes: Routes,
+        targets: WriteTargets,
         refused: RefusedBatches,
         producer_ids: ProducerIds,
         metrics: Metrics,
@@ -73,8 +57,7 @@ class WriteMethods:
         tasks: Tasks,
     ) -> None:
         self._access = access
-        self._topics = topics
-        self._routes = routes
+        self._targets = targets
         self._refused = refused
         self._producer_ids = producer_ids
         self._metrics = metrics
@@ -103,8 +86,10 @@ class WriteMethods:
         self._access.question(NativeMethod.WRITE, call.peer).check(Operation.WRITE, topic(name))
         count = _records_count(records)
         try:
-            self._check_topic(name, topic_id, has_transaction=has_transaction)
-            partition = self._partition(name, index)
+            found = self._targets.check_topic(name, topic_id)
+            if has_transaction and found is not None and found.configs.get(CONDITIONAL) != "true":
+                raise InvalidCall(f"topic '{name}' takes no transaction ids: set {CONDITIONAL}=true on it")
+            partition = self._targets.partition(name, index)
         except NativeError:
             self._refused.of(name, index).refused_batch(records, self._clock.wall_ms())
             raise
@@ -119,43 +104,15 @@ class WriteMethods:
         """Gives the partition a fencing token; answered once that is durable."""
         name, index, terms = fence_args(call.args)
         self._access.question(NativeMethod.FENCE, call.peer).check(Operation.WRITE, topic(name))
-        partition = self._partition(name, index)
+        partition = self._targets.partition(name, index)
         fence = _WriteCall(call, partition, terms, 0, self._tasks)
         partition.append(memoryview(b""), fence, None, terms, by_all=True)
-
-    def _check_topic(self, name: str, topic_id: str, *, has_transaction: bool) -> None:
-        """Checks that the topic of this name is the one that the writer looked up, and takes transaction ids if needed.
-
-        Raises:
-            NoSuchTopic: it was deleted, and created again.
-            InvalidCall: its records have no transaction ids.
-        """
-        found = self._topics.image.get(name)
-        if found is None:
-            return
-        if found.id.hex != topic_id:
-            raise NoSuchTopic(f"topic '{name}' is not the one with the id {topic_id:.40}: look it up again")
-        if has_transaction and found.configs.get(CONDITIONAL) != "true":
-            raise InvalidCall(f"topic '{name}' takes no transaction ids: set {CONDITIONAL}=true on it")
-
-    def _partition(self, name: str, index: int) -> Partition:
-        """The partition to write to.
-
-        Raises:
-            NativeError: this broker does not write to it.
-        """
-        try:
-            return self._routes.to_produce(name, index)
-        except KafkaError as error:
-            if error.code in _NOT_HERE:
-                raise NotTaken(str(error)) from error
-            raise InvalidCall(str(error)) from error
 
     def _end(self, call: Call) -> None:
         """Answers with the SN of the last record and the fencing token, in the turn of the call among writes."""
         name, index = checked(call.args, str, int)
         self._access.question(NativeMethod.END, call.peer).check(Operation.DESCRIBE, topic(name))
-        partition = self._partition(name, index)
+        partition = self._targets.partition(name, index)
         terms = Terms(looks=True)
         partition.append(memoryview(b""), _WriteCall(call, partition, terms, 0, self._tasks), None, terms)
 
@@ -239,12 +196,4 @@ class _WriteCall:
             return TransactionOutOfOrder(refused.current.encode(), text)
         if refused is not None:
             return CasWriteException(refused.current.encode(), text)
-        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            return NotLeader(text)
-        if code in _RETRIABLE:
-            return Unavailable(text)
-        if code in _EARLY:
-            return BatchEarly(text)
-        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return NoSuchTopic(text)
-        return InvalidRecords(text)
+        return append_failure(code, text)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from gnomon.wire.kafka.batch import BatchRejected
-from gnomon.wire.kafka.compression import CorruptData, ResultTooLarge, TooLarge
+from gnomon.wire.kafka.compression import CorruptData, ResultTooLarge, UnpackedTooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import recompressed
 
@@ -32,11 +32,11 @@ def recoded_at_once(batch: memoryview, codec: int, batch_bytes_max: int) -> memo
         raise TakesLong
     try:
         return recoded(batch, codec, batch_bytes_max, AT_ONCE_BYTES_MAX)
-    except TooLarge:
+    except UnpackedTooLarge:
         raise TakesLong from None
 
 
-def too_large(error: TooLarge) -> BatchRejected:
+def too_large(error: UnpackedTooLarge) -> BatchRejected:
     """The refusal of a batch whose records decompress to more than RECODED_BYTES_MAX."""
     return BatchRejected(
         ErrorCode.MESSAGE_TOO_LARGE, f"compression.type or gnomon.conditional.write of the topic: {error}"
@@ -53,7 +53,7 @@ def recoded(batch: memoryview, codec: int, batch_bytes_max: int, records_bytes_m
         records_bytes_max: the most bytes that its records may decompress to.
 
     Raises:
-        TooLarge: its records decompress to more.
+        UnpackedTooLarge: its records decompress to more.
         BatchRejected: its records do not decompress, or the result is too large.
     """
     try:

@@ -18,9 +18,9 @@ from typing import TypeVar
 import trio
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.partition.batch_client import BROKER_ITSELF, BatchClient
+from gnomon.broker.partition.unpacking.batch_client import BROKER_ITSELF, BatchClient
 from gnomon.runtime.world import World
-from gnomon.wire.kafka.compression import TooLarge
+from gnomon.wire.kafka.compression import UnpackedTooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import TooManyRecords
 
@@ -53,12 +53,12 @@ class BatchThread:
         Args:
             batch: stays unchanged until the end of the work.
             bytes_max: the most bytes that the batch may be unpacked to.
-            call: gets the batch and the bytes that it may be unpacked to, and raises TooLarge if they do not suffice.
-                It is called with fewer bytes first.
+            call: gets the batch and the bytes that it may be unpacked to, and raises UnpackedTooLarge if they do not
+                suffice. It is called with fewer bytes first.
 
         Raises:
             ClientGone: the client went away before the work began.
-            TooLarge: the batch would be unpacked to more than `bytes_max`, or has too many records.
+            UnpackedTooLarge: the batch would be unpacked to more than `bytes_max`, or has too many records.
         """
         await self._await_turn(client.turn_key)
         charged = 0
@@ -73,7 +73,7 @@ class BatchThread:
                     return await self._world.blocking(_frugally, call, batch, room)
                 except TooManyRecords:
                     raise
-                except TooLarge:
+                except UnpackedTooLarge:
                     if room == bytes_max:
                         raise
                 room = min(4 * room, bytes_max)

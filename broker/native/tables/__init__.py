@@ -1,0 +1,1 @@
+"""Methods of the native service on tables."""

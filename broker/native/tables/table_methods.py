@@ -1,0 +1,208 @@
+"""Methods of the native service on tables: `table_write`, `table_get`, `table_scan` and `table_count`.
+
+1. A transaction is decided in its turn in the log (`broker/tables`), and answered once what it wrote, or what it was
+   decided by, is durable.
+2. A read is answered with a state that is as new as the call, unless the caller takes an older one.
+3. A transaction that was done before, whose answer the leader has no more, is answered from its batch in the log. Only
+   the answers of its reads are lost then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgpack
+
+from gnomon.bookie.errors import LedgerError
+from gnomon.broker.authorization.native_access import NativeAccess
+from gnomon.broker.authorization.native_table import NativeMethod
+from gnomon.broker.authorization.operation import Operation, topic
+from gnomon.broker.configs.topic_configs import VIEW
+from gnomon.broker.native.tables.table_arguments import (
+    KeyRange,
+    TablePlace,
+    count_args,
+    get_args,
+    scan_args,
+    write_args,
+)
+from gnomon.broker.native.writes.write_targets import WriteTargets, append_failure
+from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.conditions.terms import Terms
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.unpacking.batch_client import BrokerItself
+from gnomon.broker.tables.hosted_table import HostedTable, LogUnreadable
+from gnomon.broker.tables.table_state import TableState
+from gnomon.broker.tables.transaction import Transaction
+from gnomon.client.errors import InvalidCall, NotATable, OutcomeUnknown, Unavailable
+from gnomon.client.protocol import SCAN_BYTES_MAX
+from gnomon.log.tables.changes import KeyChange
+from gnomon.log.tables.key_entry import NO_REVISION
+from gnomon.log.tables.operations import GetKey, IncrementKey
+from gnomon.runtime.rpc.call import Call, Method
+from gnomon.runtime.tasks import Tasks
+from gnomon.wire.kafka.errors import ErrorCode
+
+ANSWER_BYTES_MAX: Final = 8 << 20
+"""The answers of one transaction are no larger."""
+
+
+class TableMethods:
+    """The methods on tables."""
+
+    def __init__(self, access: NativeAccess, targets: WriteTargets, tasks: Tasks) -> None:
+        self._access = access
+        self._targets = targets
+        self._tasks = tasks
+
+    def methods(self) -> Mapping[str, Method]:
+        """The methods by name."""
+        return {
+            "table_write": self._write,
+            "table_get": self._get,
+            "table_scan": self._scan,
+            "table_count": self._count,
+        }
+
+    def _write(self, call: Call) -> None:
+        """Does a transaction; answered with whether its comparisons held, and the answers of its operations."""
+        place, transaction = write_args(call.args)
+        question = self._access.question(NativeMethod.TABLE_WRITE, call.peer)
+        question.check(Operation.WRITE, topic(place.topic))
+        question.check(Operation.READ, topic(place.topic))
+        partition, table = self._table(place)
+
+        def ready(reason: str | None) -> None:
+            if reason is not None:
+                call.fail(Unavailable(reason))
+                return
+            callback = _TableCall(call, transaction, table, self._tasks)
+            partition.append(memoryview(b""), callback, None, Terms(operation=transaction), by_all=True)
+
+        table.when_live(ready)
+
+    def _get(self, call: Call) -> None:
+        """Answers with the end of what is applied, and the stored entry of a key as the attachment, if it has one."""
+        place, key, stale = get_args(call.args)
+        self._check_read(NativeMethod.TABLE_GET, call, place)
+
+        def look(state: TableState) -> None:
+            call.reply(state.applied, state.engine.get(key) or b"")
+
+        self._read(call, place, look, stale=stale)
+
+    def _scan(self, call: Call) -> None:
+        """Answers with the end of what is applied, whether more keys follow, and keys and entries as the attachment."""
+        place, keys, limit, keys_only, stale = scan_args(call.args)
+        self._check_read(NativeMethod.TABLE_SCAN, call, place)
+        look = partial(_page, call, keys, limit, keys_only)
+        self._read(call, place, look, stale=stale)
+
+    def _count(self, call: Call) -> None:
+        """Answers with the number of keys."""
+        place, keys = count_args(call.args)
+        self._check_read(NativeMethod.TABLE_COUNT, call, place)
+        self._read(call, place, lambda state: call.reply(state.engine.count(*keys)), stale=False)
+
+    def _check_read(self, method: NativeMethod, call: Call, place: TablePlace) -> None:
+        self._access.question(method, call.peer).check(Operation.READ, topic(place.topic))
+
+    def _read(self, call: Call, place: TablePlace, look: Any, *, stale: bool) -> None:
+        _, table = self._table(place)
+        table.read(look, lambda reason: call.fail(Unavailable(reason)), stale=stale)
+
+    def _table(self, place: TablePlace) -> tuple[Partition, HostedTable]:
+        """The partition of a call, and its table.
+
+        Raises:
+            NativeError: this broker does not lead it, or it is no table.
+        """
+        self._targets.check_topic(place.topic, place.topic_id)
+        partition = self._targets.partition(place.topic, place.partition)
+        table = partition.view
+        if not isinstance(table, HostedTable):
+            raise NotATable(f"topic '{place.topic}' is no table: tables are created with {VIEW}=kv")
+        return partition, table
+
+
+def _page(call: Call, keys: KeyRange, limit: int, keys_only: bool, state: TableState) -> None:
+    found: list[bytes] = []
+    size_bytes, more = 0, False
+    for key, packed in state.engine.scan(*keys):
+        if len(found) == limit * (1 if keys_only else 2) or (found and size_bytes >= SCAN_BYTES_MAX):
+            more = True
+            break
+        found.append(key)
+        size_bytes += len(key)
+        if not keys_only:
+            found.append(packed)
+            size_bytes += len(packed)
+    call.reply([state.applied, more], msgpack.packb(found))
+
+
+class _TableCall(BrokerItself):
+    """One `table_write` until it is answered: the callback of its append."""
+
+    def __init__(self, call: Call, transaction: Transaction, table: HostedTable, tasks: Tasks) -> None:
+        self._call = call
+        self._transaction = transaction
+        self._table = table
+        self._tasks = tasks
+
+    def client_of(self, slot: object) -> BrokerItself:
+        """See `AppendCallback.client_of`: the batch of a transaction is never unpacked."""
+        return self
+
+    def appended(self, slot: object, outcome: Produced) -> None:
+        """See `AppendCallback.appended`."""
+        transaction = self._transaction
+        if outcome.error != ErrorCode.NONE:
+            self._call.fail(append_failure(outcome.error, outcome.text or outcome.error.name))
+        elif transaction.failure is not None:
+            self._call.fail(InvalidCall(transaction.failure))
+        elif transaction.answers is None:
+            self._tasks.start_soon(self._answer_from_log, outcome.base_offset)
+        else:
+            self._answer(transaction.answers)
+
+    def _answer(self, answers: list[Any]) -> None:
+        encoded: bytes = msgpack.packb(answers)
+        if len(encoded) > ANSWER_BYTES_MAX:
+            self._call.fail(
+                OutcomeUnknown(
+                    f"the answers have {len(encoded)} bytes, more than {ANSWER_BYTES_MAX}: what was to be"
+                    " written is written; read fewer keys at a time"
+                )
+            )
+            return
+        self._call.reply(self._transaction.succeeded, encoded)
+
+    async def _answer_from_log(self, base_offset: int) -> None:
+        try:
+            changes = await self._table.changes_at(base_offset)
+        except (LedgerError, LogUnreadable) as error:
+            self._call.fail(Unavailable(f"it was done, and its answer cannot be read now: {error}"))
+            return
+        if any(isinstance(operation, GetKey) for operation in self._transaction.operations):
+            self._call.fail(
+                OutcomeUnknown(
+                    f"the transaction was done at revision {base_offset}; what it read is not known any more"
+                )
+            )
+            return
+        self._answer(answers_of(self._transaction, changes, base_offset))
+
+
+def answers_of(transaction: Transaction, changes: list[KeyChange], base_offset: int) -> list[Any]:
+    """The answers of a transaction without reads, from the changes that its batch has made."""
+    written = {change.key: (base_offset + number, change) for number, change in enumerate(changes)}
+    answers: list[Any] = []
+    for operation in transaction.operations:
+        revision, change = written.get(operation.key, (NO_REVISION, None))
+        if isinstance(operation, IncrementKey) and change is not None:
+            answers.append([revision, int(change.value or b"")])
+        else:
+            answers.append(revision)
+    return answers

@@ -1,0 +1,1 @@
+"""Methods of the native service that write batches, and the partitions that they write to."""

@@ -1,0 +1,97 @@
+"""The state of one partition's table: what is applied, and what was given out and is not durable yet. Pure.
+
+1. Readers see what is applied: the changes of the durable batches, in the order of the log, each batch as a whole.
+2. Decisions see the newest entry of each key, which counts the changes that were given out and are not durable.
+3. Batches become durable in the order in which they were given out. When one fails, all behind it are lost, and the
+   newest entries are the applied ones.
+4. The entry of a key depends on the log alone: its revision is the offset of the record, its version counts the records
+   since the key was absent (`key_entry`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from gnomon.broker.tables.memory_engine import MemoryEngine
+from gnomon.broker.tables.recent_operations import DoneOperation, RecentOperations
+from gnomon.log.entry import Offset
+from gnomon.log.tables.changes import NO_TTL, KeyChange, TableChanges
+from gnomon.log.tables.key_entry import NEVER, numbers_of, pack_entry
+
+
+class TableState:
+    """The entries of one partition."""
+
+    def __init__(self, engine: MemoryEngine, applied: Offset) -> None:
+        """A table to which everything below `applied` is applied."""
+        self.engine = engine
+        self.applied = applied
+        """The end of what is applied."""
+        self.operations = RecentOperations()
+        self._newest: dict[bytes, bytes] = {}
+        """The newest entries of keys with changes that are not durable."""
+        self._given_out: deque[tuple[Offset, dict[bytes, bytes]]] = deque()
+        """End and entries of each batch that is not durable."""
+
+    @property
+    def given_out(self) -> Offset:
+        """The end of what was given out."""
+        return self._given_out[-1][0] if self._given_out else self.applied
+
+    def newest(self, key: bytes) -> bytes | None:
+        """The newest entry of a key, durable or not; one of version 0, or None, if it has no value."""
+        found = self._newest.get(key)
+        return self.engine.get(key) if found is None else found
+
+    def give_out(self, changes: TableChanges, base_offset: Offset, append_time_ms: int) -> None:
+        """A batch was given out; its records have the time `append_time_ms` unless that is -1."""
+        assert base_offset == self.given_out, f"changes at {base_offset} do not follow {self.given_out}"
+        entries = self._entries(changes.changes, base_offset, append_time_ms)
+        next_offset = Offset(base_offset + len(changes.changes))
+        self._newest.update(entries)
+        self._given_out.append((next_offset, entries))
+        operation = changes.operation
+        if operation is not None:
+            time_ms = changes.changes[0].timestamp_ms if append_time_ms < 0 else append_time_ms
+            done = DoneOperation(base_offset, next_offset, time_ms, operation.succeeded, changes.answers)
+            self.operations.note(operation, done)
+
+    def _entries(self, changes: Sequence[KeyChange], base_offset: Offset, append_time_ms: int) -> dict[bytes, bytes]:
+        """The entries of a batch's keys after it, as a deletion leaves them: with version 0."""
+        entries: dict[bytes, bytes] = {}
+        for revision, (key, value, ttl_ms, timestamp_ms, _) in enumerate(changes, base_offset):
+            if value is None:
+                entries[key] = pack_entry(b"", revision, -1, 0, NEVER)
+                continue
+            before = entries.get(key) or self.newest(key)
+            create_revision, version = revision, 1
+            if before is not None:
+                _, created, count, _ = numbers_of(before)
+                if count:
+                    create_revision, version = created, count + 1
+            expires_ms = NEVER
+            if ttl_ms != NO_TTL:
+                expires_ms = (timestamp_ms if append_time_ms < 0 else append_time_ms) + ttl_ms
+            entries[key] = pack_entry(value, revision, create_revision, version, expires_ms)
+        return entries
+
+    def durable(self, next_offset: Offset) -> None:
+        """Everything below `next_offset` is durable: applies it."""
+        engine, newest, given_out = self.engine, self._newest, self._given_out
+        while given_out and given_out[0][0] <= next_offset:
+            self.applied, entries = given_out.popleft()
+            for key, packed in entries.items():
+                if numbers_of(packed)[2]:
+                    engine.put(key, packed)
+                else:
+                    engine.delete(key)
+                if newest[key] is packed:
+                    del newest[key]
+        self.operations.durable(next_offset)
+
+    def lost(self) -> None:
+        """The batches that are not durable have failed."""
+        self._newest.clear()
+        self._given_out.clear()
+        self.operations.lost()

@@ -1,0 +1,1 @@
+"""Tables of the native client: the newest value of each key of a topic."""

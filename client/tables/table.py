@@ -1,0 +1,312 @@
+"""A table of the native client: the newest value of each key of a topic with `gnomon.view=kv`.
+
+    async with gnomon.connect("127.0.0.1:6650") as client:
+        settings = client.table("settings")
+        revision = await settings.put(b"colour", b"green")
+        entry = await settings.get(b"colour")
+        await settings.put(b"colour", b"blue", revision=entry.revision)  # CompareFailed if somebody else was first
+
+1. A write has returned once it is durable and every read sees it. It is done once, however often it had to be sent.
+2. A read sees every write that was acknowledged to anybody before it was called, unless it is `stale`.
+3. A key is in the partition that Kafka's default partitioner chooses, so other clients can write to the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gnomon.client.errors import BrokerFailed, CompareFailed, CrossPartition, InvalidCall
+from gnomon.client.leaders import Leaders
+from gnomon.client.protocol import SCAN_ENTRIES_MAX
+from gnomon.client.tables.compared import Compared
+from gnomon.client.tables.table_partition import TablePartition
+from gnomon.log.tables.changes import NO_TTL, TTL_MS_MAX
+from gnomon.log.tables.key_entry import pack_entry
+from gnomon.log.tables.operation_id import WRITER_BYTES
+from gnomon.log.tables.operations import (
+    OPERATIONS_MAX,
+    CompareOperator,
+    CompareTarget,
+    Comparison,
+    DeleteKey,
+    GetKey,
+    IncrementKey,
+    InvalidOperation,
+    KeyOperation,
+    PutKey,
+    check_operand,
+    checked_key,
+    decode_operations,
+    encode_operations,
+)
+from gnomon.log.tables.table_entry import Page, TableEntry, TxnResult
+from gnomon.runtime.world import Clock, RandomStream
+from gnomon.wire.kafka.partitioner import partition_of
+
+ABSENT: Final = -1
+"""The revision that a write expects of a key without a value."""
+
+
+class Table:
+    """One table; `NativeClient.table` makes it."""
+
+    def __init__(self, clock: Clock, leaders: Leaders, topic: str, random: RandomStream) -> None:
+        """A table that nothing was asked of; `random` is of this client alone."""
+        self.topic = topic
+        self._clock = clock
+        self._leaders = leaders
+        self._random = random
+        self._partitions: list[TablePartition] = []
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    async def put(
+        self, key: bytes, value: bytes, *, ttl_seconds: float | None = None, revision: int | None = None
+    ) -> int:
+        """Puts a value, and returns its revision.
+
+        Args:
+            ttl_seconds: the key is deleted after this time, by the leader's clock; None for never.
+            revision: the key must have this revision, -1 for no value; None if any will do.
+
+        Raises:
+            CompareFailed: the key has another revision; nothing was written.
+            NotATable, NoSuchTopic, NotAuthorized, InvalidCall, TooLarge: nothing was written.
+            BrokerUnreachable, Unavailable: nothing was written.
+            OutcomeUnknown: no answer came within 30 s.
+        """
+        if type(value) is not bytes:
+            raise InvalidCall(f"a value is bytes, not {type(value).__name__}")
+        operation = PutKey(_key(key), value, _ttl_ms(ttl_seconds))
+        return int(await self._written(operation, _at(key, revision)))
+
+    async def delete(self, key: bytes, *, revision: int | None = None) -> int:
+        """Deletes a key, and returns the revision of that; -1 if it was absent. Arguments and errors as of `put`."""
+        return int(await self._written(DeleteKey(_key(key)), _at(key, revision)))
+
+    async def compare_and_set(
+        self, key: bytes, *, expected: bytes | None, value: bytes, ttl_seconds: float | None = None
+    ) -> int:
+        """Puts a value if the key has the `expected` one (None: no value); returns its revision. Errors as of `put`."""
+        comparison = Comparison(_key(key), CompareTarget.VALUE, CompareOperator.EQUAL, expected)
+        _checked_comparison(comparison)
+        return int(await self._written(PutKey(key, value, _ttl_ms(ttl_seconds)), [comparison]))
+
+    async def increment(self, key: bytes, by: int = 1) -> int:
+        """Adds to a value that is a decimal number of 64 bits, 0 if the key is absent; returns the sum.
+
+        Raises:
+            InvalidCall: the value is no such number, or the sum does not fit; nothing was written.
+            NativeError: as `put`.
+        """
+        _, total = await self._written(IncrementKey(_key(key), by), [])
+        return int(total)
+
+    async def _written(self, operation: KeyOperation, comparisons: Sequence[Comparison]) -> Any:
+        """The answer of one operation on one key; raises CompareFailed if a comparison does not hold."""
+        key = operation.key
+        _check([operation])
+        index, partition = await self._partition_of(key)
+        otherwise = [GetKey(key)] if comparisons else []
+        succeeded, answers = await partition.transact(comparisons, [operation], otherwise)
+        if succeeded:
+            return answers[0]
+        current = None if answers[0] is None else _entry(key, answers[0], index)
+        found = "is absent" if current is None else f"has revision {current.revision}"
+        raise CompareFailed(current, f"{key!r:.80} {found} in table '{self.topic}', which is not what was expected")
+
+    async def txn(
+        self,
+        *,
+        compare: Sequence[Comparison] = (),
+        then: Sequence[KeyOperation] = (),
+        otherwise: Sequence[KeyOperation] = (),
+    ) -> TxnResult:
+        """Does `then` if all comparisons hold, else `otherwise`; what is written is one batch.
+
+        Args:
+            compare: such as `table.value(b"k") == b"v"`.
+
+        Raises:
+            CrossPartition: the keys lie in several partitions.
+            InvalidCall: a key is written twice, or there are more than 1,000 operations and comparisons.
+            NativeError: as `put`.
+        """
+        for comparison in compare:
+            _checked_comparison(comparison)
+        _check(then)
+        _check(otherwise)
+        items = (*compare, *then, *otherwise)
+        if not 0 < len(items) <= OPERATIONS_MAX:
+            raise InvalidCall(f"a transaction has 1 to {OPERATIONS_MAX} operations and comparisons, not {len(items)}")
+        count = len(await self._all())
+        places = {partition_of(item.key, count) for item in items}
+        if len(places) > 1:
+            raise CrossPartition(f"the keys lie in partitions {sorted(places)} of table '{self.topic}', not in one")
+        index = places.pop()
+        succeeded, answers = await self._partitions[index].transact(compare, then, otherwise)
+        return _result(then if succeeded else otherwise, answers, index, succeeded=succeeded)
+
+    # --- comparing ----------------------------------------------------------------------------------------------
+
+    def value(self, key: bytes) -> Compared:
+        """The value of a key, for a comparison of `txn`; None is that of an absent key."""
+        return Compared(_key(key), CompareTarget.VALUE)
+
+    def version(self, key: bytes) -> Compared:
+        """The version of a key, for a comparison of `txn`; 0 for an absent key."""
+        return Compared(_key(key), CompareTarget.VERSION)
+
+    def revision(self, key: bytes) -> Compared:
+        """The revision of a key, for a comparison of `txn`; -1 for an absent key."""
+        return Compared(_key(key), CompareTarget.REVISION)
+
+    def create_revision(self, key: bytes) -> Compared:
+        """The create revision of a key, for a comparison of `txn`; -1 for an absent key."""
+        return Compared(_key(key), CompareTarget.CREATE_REVISION)
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    async def get(self, key: bytes, *, stale: bool = False) -> TableEntry | None:
+        """The entry of a key; None if it is absent.
+
+        Args:
+            stale: whether an older entry will do, as that of a broker that was replaced; it costs no confirmation.
+
+        Raises:
+            NotATable, NoSuchTopic, NotAuthorized, InvalidCall: the broker refused.
+            BrokerUnreachable, Unavailable: no broker could answer within 5 s or 30 s.
+        """
+        index, partition = await self._partition_of(_key(key))
+        _, packed = await partition.get(key, stale=stale)
+        return _entry(key, packed, index) if packed else None
+
+    async def scan(
+        self,
+        prefix: bytes = b"",
+        *,
+        after: bytes | None = None,
+        limit: int = 1_000,
+        keys_only: bool = False,
+        stale: bool = False,
+    ) -> Page:
+        """The entries whose keys begin with a prefix, in the order of their keys.
+
+        Each partition's part of a page is as new as the call. Several pages, or partitions, are not of one instant:
+        `Page.revisions` names those that they show.
+
+        Args:
+            after: only keys after this one, as `Page.after` of the page before.
+            limit: at most so many entries, 1 to 10,000. A page may have fewer, also if more follow.
+        """
+        if type(limit) is not int or not 1 <= limit <= SCAN_ENTRIES_MAX:
+            raise InvalidCall(f"a scan returns 1 to {SCAN_ENTRIES_MAX} entries at a time, not {limit!r:.40}")
+        _key(prefix)
+        start = None if after is None else _key(after)
+        parts = [
+            await partition.scan(prefix, start, limit, keys_only=keys_only, stale=stale)
+            for partition in await self._all()
+        ]
+        entries: list[TableEntry] = []
+        ends: list[bytes] = []
+        for index, (_, more, listed) in enumerate(parts):
+            found = [_entry(key, packed, index) for key, packed in _pairs(listed, keys_only=keys_only)]
+            entries += found
+            if more:
+                ends.append(found[-1].key)
+        entries.sort(key=lambda entry: entry.key)
+        if ends:
+            entries = [entry for entry in entries if entry.key <= min(ends)]
+        last = entries[:limit][-1].key if entries and (ends or len(entries) > limit) else None
+        return Page(entries[:limit], last, {index: part[0] for index, part in enumerate(parts)})
+
+    async def count(self, prefix: bytes = b"") -> int:
+        """The number of keys with a prefix; that of each partition is as new as the call."""
+        _key(prefix)
+        return sum([await partition.count(prefix) for partition in await self._all()])
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    async def _partition_of(self, key: bytes) -> tuple[int, TablePartition]:
+        partitions = await self._all()
+        index = partition_of(key, len(partitions))
+        return index, partitions[index]
+
+    async def _all(self) -> list[TablePartition]:
+        if not self._partitions:
+            count = len(await self._leaders.find(self.topic))
+            if not self._partitions:
+                self._partitions = [self._partition(index) for index in range(count)]
+        return self._partitions
+
+    def _partition(self, index: int) -> TablePartition:
+        return TablePartition(self._clock, self._leaders, self.topic, index, self._random.randbytes(WRITER_BYTES))
+
+
+def _key(key: Any) -> bytes:
+    try:
+        return checked_key(key)
+    except InvalidOperation as error:
+        raise InvalidCall(str(error)) from None
+
+
+def _check(operations: Sequence[KeyOperation]) -> None:
+    try:
+        decode_operations(encode_operations(operations))
+    except InvalidOperation as error:
+        raise InvalidCall(str(error)) from None
+    except KeyError as error:
+        raise InvalidCall(f"an operation is a Put, Delete, Get or Increment, not {error}") from None
+
+
+def _checked_comparison(comparison: Comparison) -> None:
+    if not isinstance(comparison, Comparison):
+        raise InvalidCall(f"compare with `table.value(key) == …` and the like, not {comparison!r:.80}")
+    try:
+        checked_key(comparison.key)
+        check_operand(comparison)
+    except InvalidOperation as error:
+        raise InvalidCall(str(error)) from None
+
+
+def _at(key: bytes, revision: int | None) -> list[Comparison]:
+    if revision is None:
+        return []
+    if type(revision) is not int or revision < ABSENT:
+        raise InvalidCall(f"a revision is a number from 0 on, and -1 for a key without a value, not {revision!r:.40}")
+    return [Comparison(key, CompareTarget.REVISION, CompareOperator.EQUAL, revision)]
+
+
+def _ttl_ms(seconds: float | None) -> int:
+    if seconds is None:
+        return NO_TTL
+    if not isinstance(seconds, int | float) or not 0.001 <= seconds <= TTL_MS_MAX / 1_000:
+        raise InvalidCall(f"a time to live is 0.001 to {TTL_MS_MAX // 1_000} seconds, not {seconds!r:.40}")
+    return round(seconds * 1_000)
+
+
+def _entry(key: bytes, packed: bytes, index: int) -> TableEntry:
+    try:
+        return TableEntry.decode(key, packed, index)
+    except (ValueError, TypeError) as error:
+        raise BrokerFailed(f"the broker has answered in another form: {error}") from error
+
+
+def _pairs(listed: list[bytes], *, keys_only: bool) -> list[tuple[bytes, bytes]]:
+    if keys_only:
+        return [(key, pack_entry(b"", -1, -1, 0, -1)) for key in listed]
+    return list(zip(listed[::2], listed[1::2], strict=True))
+
+
+def _result(operations: Sequence[KeyOperation], answers: list[Any], index: int, *, succeeded: bool) -> TxnResult:
+    shown: list[TableEntry | int | None] = []
+    revision = -1
+    for operation, answer in zip(operations, answers, strict=True):
+        if isinstance(operation, GetKey):
+            shown.append(None if answer is None else _entry(operation.key, answer, index))
+            continue
+        written, number = answer if isinstance(operation, IncrementKey) else (answer, answer)
+        revision = max(revision, written)
+        shown.append(number)
+    return TxnResult(succeeded, shown, revision)

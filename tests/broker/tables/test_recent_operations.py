@@ -1,0 +1,63 @@
+"""The operations that a table has done; numbers cite the invariants of `recent_operations`."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnomon.broker.tables import recent_operations
+from gnomon.broker.tables.recent_operations import KEPT_MS, DoneOperation, RecentOperations
+from gnomon.log.entry import Offset
+from gnomon.log.tables.operation_id import OperationId
+
+AT = 1_700_000_000_000
+ONE, OTHER = b"1" * 16, b"2" * 16
+
+
+def note(
+    operations: RecentOperations, writer: bytes, number: int, answered_below: int = 0, at: int = AT
+) -> DoneOperation:
+    done = DoneOperation(Offset(number), Offset(number + 1), at, succeeded=True, answers=[number])
+    operations.note(OperationId(writer, number, answered_below), done)
+    return done
+
+
+def test_an_operation_is_found_until_its_client_has_the_answer() -> None:  # 1
+    operations = RecentOperations()
+    first = note(operations, ONE, 0)
+    note(operations, ONE, 4, answered_below=0)
+    assert operations.find(OperationId(ONE, 0, 0)) is first
+    assert operations.find(OperationId(ONE, 1, 0)) is None
+    note(operations, ONE, 5, answered_below=4)
+    assert operations.find(OperationId(ONE, 0, 0)) is None
+    assert operations.find(OperationId(ONE, 4, 4)) is not None
+    assert operations.find(OperationId(OTHER, 4, 0)) is None
+
+
+def test_a_client_is_forgotten_after_two_minutes_without_an_operation() -> None:  # 1
+    operations = RecentOperations()
+    note(operations, ONE, 0, at=AT)
+    note(operations, OTHER, 0, at=AT + 5)
+    assert operations.has_room(OperationId(b"3" * 16, 0, 0), AT + KEPT_MS - 1)
+    assert operations.find(OperationId(ONE, 0, 0)) is not None
+    assert operations.has_room(OperationId(b"3" * 16, 0, 0), AT + KEPT_MS)
+    assert operations.find(OperationId(ONE, 0, 0)) is None
+    assert operations.find(OperationId(OTHER, 0, 0)) is not None
+
+
+def test_lost_operations_are_not_done_and_durable_ones_are() -> None:  # 3
+    operations = RecentOperations()
+    note(operations, ONE, 0)
+    note(operations, ONE, 1)
+    operations.durable(Offset(1))
+    operations.lost()
+    assert operations.find(OperationId(ONE, 0, 0)) is not None
+    assert operations.find(OperationId(ONE, 1, 0)) is None
+
+
+def test_further_clients_are_refused_until_others_expire(monkeypatch: pytest.MonkeyPatch) -> None:  # 4
+    monkeypatch.setattr(recent_operations, "CLIENTS_MAX", 1)
+    operations = RecentOperations()
+    note(operations, ONE, 0)
+    assert operations.has_room(OperationId(ONE, 1, 0), AT)
+    assert not operations.has_room(OperationId(OTHER, 0, 0), AT)
+    assert operations.has_room(OperationId(OTHER, 0, 0), AT + KEPT_MS)
