@@ -28,6 +28,9 @@ class HostedView(LogView, Protocol):
     def opened(self, log: PartitionLog) -> None:
         """The log is open, and nothing was appended to it yet."""
 
+    def ended(self) -> None:
+        """The partition was released, or its topic was deleted: the log is not opened here again."""
+
     @property
     def kept_from(self) -> Offset:
         """The records from this offset on must stay in the log, since the view has them nowhere else."""

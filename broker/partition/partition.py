@@ -141,6 +141,7 @@ class Partition(Writable):
         self.log = None
         self.failure = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._appends.fail_in_flight(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        self._end_view()
         self._appends.refuse_waiting(DELETED)
         self.notify_change()
 
@@ -153,8 +154,13 @@ class Partition(Writable):
             return
         self._move(PartitionEvent.RELEASE)
         self.failure = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._end_view()
         self._appends.refuse_waiting(RELEASED)
         self.notify_change()
+
+    def _end_view(self) -> None:
+        if self.view is not None:
+            self.view.ended()
 
     # --- trimming -----------------------------------------------------------------------------------------------
 

@@ -106,6 +106,13 @@ class HostedTable:
         if self._used:
             self._load_soon()
 
+    def ended(self) -> None:
+        """See `HostedView`."""
+        self._stop_following()
+        self._used = False
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+
     @property
     def kept_from(self) -> Offset:
         """See `HostedView`: without snapshots a table needs the whole log."""

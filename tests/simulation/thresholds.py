@@ -20,12 +20,14 @@ from gnomon.broker.groups import expiry, group_shard
 from gnomon.broker.in_use import partitions_in_use
 from gnomon.broker.kafka import fetch, long_poll, produce
 from gnomon.broker.kafka.connections import request_handling
-from gnomon.broker.partition import log, recoding, trim
+from gnomon.broker.partition import log, trim
+from gnomon.broker.partition.unpacking import recoding
 from gnomon.broker.replication import protocol, source_tail
 from gnomon.broker.shadow import image
 from gnomon.broker.shadow import partition as shadow_partition
 from gnomon.broker.subscriptions import hosted_partition, stations
 from gnomon.broker.subscriptions.positions import segment_store
+from gnomon.broker.tables import hosted_table
 from gnomon.log import chains, log_reader
 from gnomon.metadata import service, state
 
@@ -76,6 +78,10 @@ THRESHOLDS = tuple(
         (fetch, "OPENINGS_AT_ONCE", (0, 1)),
         (produce, "WEIGHT_BYTES", (1, 100)),
         (partitions_in_use, "TASKS_PER_TURN", (1, 2)),
+        (hosted_table, "READ_BYTES", (1, 300)),
+        (hosted_table, "RECORDS_AT_ONCE_MAX", (0, 1)),
+        (hosted_table, "COLLECTED_BYTES_MAX", (1, 1_000)),
+        (hosted_table, "EXPIRIES_AT_ONCE", (1, 2)),
     )
 )
 

@@ -33,6 +33,7 @@ from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.subscription import AttachedConsumer, Subscription
 from gnomon.broker.subscriptions.unpacked import ENTRY_BYTES as UNPACKED_ENTRY_BYTES
 from gnomon.broker.subscriptions.unpacked import UnpackedBatches
+from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.runtime.timers import Timers
 from gnomon.testing.storms.kafka.append_checker import kept_appends
 from gnomon.testing.storms.rest.finding import Facts, StateFinding
@@ -122,6 +123,7 @@ GONE: Final = (
     Dispatcher,
     HostedPartition,
     ShadowPartition,
+    HostedTable,
 )
 """Classes whose objects belong to clients, or to topics that are deleted."""
 TIMERS: Final = ("HostedMachine._due",)

@@ -1,0 +1,1 @@
+"""Storm clients of tables, and their judge."""

@@ -1,0 +1,323 @@
+"""Storm clients of a table: they put, delete, race, count and read, natively and by Kafka; `table_truth` has the rules.
+
+scenario = LogScenario(..., beside={"table": use_table})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+import trio
+
+import gnomon.client.errors as errors
+from gnomon.client.client import connect
+from gnomon.client.tables.table import Table
+from gnomon.log.tables.changes import TTL, changes_of
+from gnomon.log.tables.key_entry import ABSENT, NEVER, KeyEntry
+from gnomon.log.tables.operations import CompareOperator, CompareTarget, Comparison, GetKey, PutKey
+from gnomon.log.tables.table_entry import TableEntry
+from gnomon.runtime.world import Unreachable
+from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT
+from gnomon.testing.storms.kafka.log_checker import LogHistory
+from gnomon.testing.storms.kafka.log_clients import BATCH_BYTES_MAX, PRODUCE_VERSION, SimulatedConsumer
+from gnomon.testing.storms.kafka.storm_clients import create_topic
+from gnomon.testing.storms.kafka.wire_client import WireCluster
+from gnomon.testing.storms.tables.table_truth import (
+    CountedSum,
+    TableBatch,
+    TableRead,
+    TableTruth,
+    TableWrite,
+    entries_after,
+)
+from gnomon.wire.kafka.batch import HEADER_BYTES, parse_batch
+from gnomon.wire.kafka.compression import Codec
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.fetch import PartitionData
+from gnomon.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from gnomon.wire.kafka.records import Record, build_batch
+
+CLIENTS = 3
+STEPS_A_SECOND = 4.0
+KEYS = (b"", b"a", b"a\0", b"a\xff", b"b")
+TTL_SECONDS_MAX = 4.0
+LATE_SECONDS = 3.0
+"""An expired key is gone this long after its time to live, in the calm: within a second of the leader's first use."""
+AWAY = (errors.NoSuchTopic, errors.Retriable, Unreachable)
+"""Errors to retry: the broker does not know the new topic yet, or is away."""
+CONFIGS = {"gnomon.view": "kv", "gnomon.view.engine": "memory"}
+
+
+async def use_table(cluster: WireCluster, seconds: float, *, name: str = "table") -> None:
+    """Clients use a table for `seconds`; then its log and its entries are read and judged.
+
+    Raises:
+        AssertionError: `TableTruth` found an error, or the table does not show what its log has.
+    """
+    await create_topic(cluster, name, CONFIGS)
+    truth = TableTruth()
+    async with trio.open_nursery() as nursery:
+        for number in range(CLIENTS):
+            nursery.start_soon(_TableClient(cluster, name, f"{name}-{number}", truth).run, seconds)
+    await _judge(cluster, name, truth)
+
+
+async def _judge(cluster: WireCluster, name: str, truth: TableTruth) -> None:
+    clock = cluster.world.clock
+    reader = _BatchReader(cluster, name, f"final-{name}")
+    addresses = _addresses(cluster)
+    async with connect(addresses, world=cluster.world, name=f"judge-{name}") as client:
+        table = client.table(name)
+        await _until_answered(cluster, table)
+        await clock.sleep(TTL_SECONDS_MAX + LATE_SECONDS)
+        while True:
+            page = await _until_answered(cluster, table)
+            await reader.read_all()
+            batches = reader.kept()
+            if page == entries_after(batches):
+                break
+            assert await _until_answered(cluster, table) != page, (
+                f"the table shows {page}, and its log leaves other entries"
+            )
+    late = [key for key, entry in page.items() if entry.expires_ms != NEVER]
+    assert not late, f"the time to live of {late} is over, and they are there"
+    _count(cluster, truth, batches)
+    truth.check(batches)
+
+
+async def _until_answered(cluster: WireCluster, table: Table) -> Mapping[bytes, KeyEntry]:
+    while True:
+        try:
+            return {entry.key: _plain(entry) for entry in (await table.scan(limit=10_000)).entries}
+        except AWAY:
+            await cluster.world.clock.sleep(0.5)
+
+
+def _count(cluster: WireCluster, truth: TableTruth, batches: list[TableBatch]) -> None:
+    counts = {
+        "wins": sum(write.revision is not None and bool(write.comparisons) for write in truth.writes),
+        "refusals": sum(write.current is not None for write in truth.writes),
+        "reads": len(truth.reads),
+        "sums": len(truth.sums),
+        "expiries": sum(change.is_expiry for batch in batches for change in batch.changes),
+    }
+    for counter, count in counts.items():
+        if count:
+            cluster.world.logger.debug(f"table_{counter}", count=count)
+
+
+def _addresses(cluster: WireCluster) -> str:
+    return ",".join(f"{host}:{NATIVE_PORT}" for host in cluster.hosts)
+
+
+def _plain(entry: TableEntry | None) -> KeyEntry:
+    if entry is None:
+        return ABSENT
+    expires_ms = NEVER if entry.expires_ms is None else entry.expires_ms
+    return KeyEntry(entry.value, entry.revision, entry.create_revision, entry.version, expires_ms)
+
+
+class _BatchReader(SimulatedConsumer):
+    """Keeps the batches that it reads."""
+
+    def __init__(self, cluster: WireCluster, topic: str, name: str) -> None:
+        super().__init__(cluster, topic, 0, LogHistory(), name=name)
+        self._batches: dict[int, bytes] = {}
+
+    def _take(self, found: PartitionData) -> list[tuple[int, bytes]]:
+        view = memoryview(found.records or b"")
+        at = 0
+        while len(view) - at >= HEADER_BYTES and len(view) - at >= 12 + int.from_bytes(view[at + 8 : at + 12], "big"):
+            header = parse_batch(view, at)
+            self._batches[header.base_offset] = bytes(view[at : at + header.size_bytes])
+            at += header.size_bytes
+        return super()._take(found)
+
+    def kept(self) -> list[TableBatch]:
+        """The batches, in order."""
+        found = []
+        for base_offset, data in sorted(self._batches.items()):
+            view = memoryview(data)
+            found.append(TableBatch(base_offset, changes_of(view, parse_batch(view), BATCH_BYTES_MAX).changes))
+        return found
+
+
+class _TableClient:
+    """One client: it does something else in each step, on a few keys that all clients share."""
+
+    def __init__(self, cluster: WireCluster, topic: str, name: str, truth: TableTruth) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._clock = cluster.world.clock
+        self._topic = topic
+        self._name = name
+        self._truth = truth
+        self._stream: Random = cluster.world.random(f"table/{name}")
+        self._known: dict[bytes, KeyEntry] = {}
+        """Entries that this client has seen."""
+        self._values = 0
+
+    async def run(self, seconds: float) -> None:
+        """Uses the table for `seconds`."""
+        until = self._clock.monotonic() + seconds
+        steps = [self._put, self._put, self._delete, self._set, self._transact, self._count, self._produce]
+        steps += [self._get, self._get, self._stale, self._scan]
+        async with connect(_addresses(self._cluster), world=self._world, name=self._name) as client:
+            table = client.table(self._topic)
+            while self._clock.monotonic() < until:
+                await self._clock.sleep(self._stream.expovariate(STEPS_A_SECOND))
+                try:
+                    await self._stream.choice(steps)(table)
+                except (*AWAY, errors.OutcomeUnknown):
+                    await self._clock.sleep(0.5)
+
+    @property
+    def _now(self) -> float:
+        return self._clock.monotonic()
+
+    def _value(self) -> bytes:
+        self._values += 1
+        return f"{self._name}/{self._values}".encode()
+
+    def _key(self) -> bytes:
+        return self._stream.choice(KEYS)
+
+    def _at(self, key: bytes) -> int | None:
+        """The revision that a write expects: the known one, an older one, or none."""
+        known = self._known.get(key, ABSENT).revision
+        return self._stream.choice([known, known, known - 1 if known > 0 else known, None])
+
+    def _saw(self, key: bytes, entry: KeyEntry) -> None:
+        self._known[key] = entry
+
+    def _wrote(self, key: bytes, value: bytes, revision: int) -> None:
+        self._saw(key, KeyEntry(value, revision, -1, 1))
+
+    # --- writes -------------------------------------------------------------------------------------------------
+
+    async def _put(self, table: Table) -> None:
+        key, value = self._key(), self._value()
+        revision = self._at(key)
+        ttl_seconds = self._stream.uniform(0.1, TTL_SECONDS_MAX) if self._stream.random() < 0.3 else None
+        write = self._truth.write([(key, value)], _at(key, revision), self._now)
+        try:
+            done = await table.put(key, value, ttl_seconds=ttl_seconds, revision=revision)
+        except errors.CompareFailed as refused:
+            self._lost(write, key, refused.current)
+        else:
+            write.done(done, self._now)
+            self._wrote(key, value, done)
+
+    async def _delete(self, table: Table) -> None:
+        key = self._key()
+        revision = self._at(key)
+        called = self._now
+        write = self._truth.write([(key, None)], _at(key, revision), called)
+        try:
+            done = await table.delete(key, revision=revision)
+        except errors.CompareFailed as refused:
+            self._lost(write, key, refused.current)
+            return
+        if done >= 0:
+            write.done(done, self._now)
+        else:  # it was absent, and nothing is written
+            self._truth.writes.remove(write)
+            self._truth.reads.append(TableRead({key: ABSENT}, called, self._now))
+        self._saw(key, ABSENT)
+
+    async def _set(self, table: Table) -> None:
+        key, value = self._key(), self._value()
+        known = self._known.get(key, ABSENT)
+        expected = known.value if known.version else None
+        comparison = Comparison(key, CompareTarget.VALUE, CompareOperator.EQUAL, expected)
+        write = self._truth.write([(key, value)], [comparison], self._now)
+        try:
+            done = await table.compare_and_set(key, expected=expected, value=value)
+        except errors.CompareFailed as refused:
+            self._lost(write, key, refused.current)
+        else:
+            write.done(done, self._now)
+            self._wrote(key, value, done)
+
+    def _lost(self, write: TableWrite, key: bytes, current: TableEntry | None) -> None:
+        entry = _plain(current)
+        write.refused({key: entry}, self._now)
+        self._saw(key, entry)
+
+    async def _transact(self, table: Table) -> None:
+        """Writes two keys and reads both, if the first is as it was seen; otherwise reads both."""
+        one, other = self._stream.sample(KEYS, 2)
+        values = self._value(), self._value()
+        revision = self._known.get(one, ABSENT).revision
+        write = self._truth.write([(one, values[0]), (other, values[1])], _at(one, revision), self._now)
+        result = await table.txn(
+            compare=[table.revision(one) == revision],
+            then=[PutKey(one, values[0]), PutKey(other, values[1])],
+            otherwise=[GetKey(one), GetKey(other)],
+        )
+        if result.succeeded:
+            write.done(result.revision - 1, self._now)
+            for key, value, at in zip((one, other), values, (result.revision - 1, result.revision), strict=True):
+                self._wrote(key, value, at)
+            return
+        shown = {}
+        for key, answer in zip((one, other), result.answers, strict=True):
+            assert not isinstance(answer, int), "a read is answered with an entry"
+            shown[key] = _plain(answer)
+            self._saw(key, shown[key])
+        write.refused(shown, self._now)
+
+    async def _count(self, table: Table) -> None:
+        called = self._now
+        self._truth.increments += 1
+        total = await table.increment(self._truth.counter)
+        self._truth.sums.append(CountedSum(total, called, self._now))
+
+    async def _produce(self, table: Table) -> None:
+        """Writes by Kafka's protocol: values, a time to live, and a deletion."""
+        key, value, other = self._key(), self._value(), self._key()
+        headers = ((TTL, b"1500"),) if self._stream.random() < 0.3 else ()
+        records = [Record(0, 0, key, value, headers), Record(1, 0, other, None)]
+        batch = build_batch(records, base_timestamp=self._clock.wall_ms(), compression=self._stream.choice(list(Codec)))
+        data = TopicProduceData(name=self._topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+        write = self._truth.write([(key, value), (other, None)], [], self._now)
+        connection = await self._cluster.leader(self._topic, 0)
+        try:
+            request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
+            answer = await connection.request(request, PRODUCE_VERSION, ProduceResponse)
+        finally:
+            connection.close()
+        (produced,) = answer.responses[0].partition_responses
+        assert produced.error_code != ErrorCode.INVALID_RECORD, produced.error_message
+        if produced.error_code == ErrorCode.NONE:
+            write.done(produced.base_offset, self._now)
+
+    # --- reads --------------------------------------------------------------------------------------------------
+
+    async def _get(self, table: Table) -> None:
+        await self._read(table, stale=False)
+
+    async def _stale(self, table: Table) -> None:
+        await self._read(table, stale=True)
+
+    async def _read(self, table: Table, *, stale: bool) -> None:
+        key, called = self._key(), self._now
+        entry = _plain(await table.get(key, stale=stale))
+        self._truth.reads.append(TableRead({key: entry}, called, self._now, is_stale=stale))
+        self._saw(key, entry)
+
+    async def _scan(self, table: Table) -> None:
+        called = self._now
+        page = await table.scan(limit=100)
+        assert page.after is None, "a table of six keys has one page"
+        entries = {entry.key: _plain(entry) for entry in page.entries}
+        self._truth.reads.append(TableRead(entries, called, self._now, whole=True))
+        for key in KEYS:
+            self._saw(key, entries.get(key, ABSENT))
+
+
+def _at(key: bytes, revision: int | None) -> list[Comparison]:
+    if revision is None:
+        return []
+    return [Comparison(key, CompareTarget.REVISION, CompareOperator.EQUAL, revision)]

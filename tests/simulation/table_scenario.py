@@ -1,0 +1,23 @@
+"""The scenarios of sweeps over clients of tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from broker_scenario import CLUSTER, CUTS, heard_late, run
+from conditional_scenario import ALONE
+
+from gnomon.testing.storms.tables.table_clients import use_table
+
+USERS = {"table": use_table, "other-table": partial(use_table, name="other")}
+TABLES = partial(run, scenario=replace(ALONE, beside=USERS))
+TABLES_OF_CLUSTER = partial(run, scenario=replace(CLUSTER, clients=replace(ALONE, beside=USERS)))
+TABLES_UNHEARD = partial(
+    heard_late,
+    scenario=partial(run, scenario=replace(CLUSTER, clients=replace(ALONE, beside=USERS, mix=CUTS))),
+    seconds=ALONE.storm_seconds,
+)
+"""Brokers learn late of other brokers, so that two of them often believe that they lead."""
+REACHED = tuple(f"log/table_{what}" for what in ("wins", "refusals", "reads", "sums", "expiries"))
+"""Counters that a sweep has to reach."""

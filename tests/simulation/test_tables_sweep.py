@@ -1,0 +1,21 @@
+"""Clients of tables in a storm: reads are linearizable, and of those that race for a key one wins."""
+
+from __future__ import annotations
+
+from extent import swept
+from table_scenario import REACHED, TABLES, TABLES_OF_CLUSTER, TABLES_UNHEARD
+
+from gnomon.testing.simulation.faults import Fault
+from gnomon.testing.storms.metadata.late_news import LATE
+
+
+def test_no_seed_shows_a_client_a_table_that_never_was_at_one_broker() -> None:
+    swept(TABLES, 6, reaches=[fault.counter for fault in Fault], often=REACHED)
+
+
+def test_no_seed_shows_a_client_a_table_that_never_was_in_a_cluster() -> None:
+    swept(TABLES_OF_CLUSTER, 4, often=REACHED)
+
+
+def test_no_seed_shows_a_client_a_table_that_never_was_at_brokers_that_learn_late_of_each_other() -> None:
+    swept(TABLES_UNHEARD, 4, part=0.5, often=REACHED, reaches=[LATE])
