@@ -27,7 +27,7 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built pa
 	@$(BIN)/mypy -p bench
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
 
-simulate: $(STAMP) ## brokers, ledgers, clusters, shadows, groups, logs, plans, quotas, conditional writes, spark under faults: SEEDS=1000 [FIRST_SEED=n] [OF=broker|ledgers|cluster|shadows|groups|logs|plans|quotas|conditional|spark], or one told: SEED=n [OF=…] [ALL=1]
+simulate: $(STAMP) ## brokers, ledgers, clusters, shadows, groups, logs, plans, quotas, conditional writes, tables, spark under faults: SEEDS=1000 [FIRST_SEED=n] [OF=broker|ledgers|cluster|shadows|groups|logs|plans|quotas|conditional|tables|spark], or one told: SEED=n [OF=…] [ALL=1]
 ifdef SEED
 	@SEED=$(SEED) OF=$(or $(OF),cluster) ALL=$(ALL) $(BIN)/python tests/simulation/replay.py
 else
@@ -41,6 +41,7 @@ planted: $(STAMP) ## bugs planted into the product, and how many seeds find each
 		tests/simulation/test_planted_subscriptions.py tests/simulation/test_planted_groups.py \
 		tests/simulation/test_planted_logs.py tests/simulation/test_planted_plans.py \
 		tests/simulation/test_planted_sinks.py tests/simulation/test_planted_conditions.py \
+		tests/simulation/test_planted_tables.py \
 		tests/simulation/test_planted_judges.py --planted
 
 attacks: $(STAMP) ## hostile requests to a real broker beside a healthy client: a table of memory, processor time and the client's slowest answer

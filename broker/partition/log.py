@@ -9,10 +9,10 @@
 6. Leader epochs never decrease along the log.
 7. The terms of an append (`terms`) are judged by the last record and the fencing token that were given out, durable or
    not. A snapshot is no record. The SN stays known when the record is deleted.
-8. The batch of an operation on the view (`log_view`) is stored as the broker made it: it has no terms, and it is not
-   recompressed.
-9. Transaction ids never fall along the log. Each entry header has the last one (`log.entry`), so nothing is replayed to
+8. Transaction ids never fall along the log. Each entry header has the last one (`log.entry`), so nothing is replayed to
    know it. A fencing token is part of the snapshots, and replayed with them.
+9. The batch of an operation on the view (`log_view`) is stored as the broker made it: it has no terms, and it is not
+   recompressed.
 """
 
 from __future__ import annotations

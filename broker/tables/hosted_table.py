@@ -3,8 +3,8 @@
 1. The table is loaded on the first use. A partition whose table nobody uses pays for the checks of its batches alone.
 2. While the table is being loaded, the batches that are given out are kept (`_collected`). The table goes live once
    everything before them is applied from the log, and then the kept ones in their order.
-3. Nothing is decided or read before the table is live. Requests wait for that for WAIT_SECONDS, then they are refused
-   with the state of the loading, and can be repeated.
+3. Nothing is decided or read before the table is live. Requests wait for that for at most WAIT_SECONDS, then they are
+   refused with the state of the loading, and can be repeated.
 4. A read is answered after the metadata service has confirmed that no other broker claimed the log since the read
    arrived. So it sees every write that was acknowledged before. Reads that arrive together share a confirmation.
 5. The leader deletes a key after its time to live, by a record, unless it was put again. Until that is durable the
@@ -54,8 +54,8 @@ RECORDS_AT_ONCE_MAX: Final = 500
 COLLECTED_BYTES_MAX: Final = 64 << 20
 """The batches that are kept during the loading; beyond it, the table reads them from the log later."""
 EXPIRIES_AT_ONCE: Final = 500
-EXPIRY_AGAIN_SECONDS: Final = 0.5
-"""The pause after expired keys could not be deleted."""
+EXPIRY_AGAIN_SECONDS: Final = 0.25
+"""The pause after no expired key could be deleted."""
 
 Ready = Callable[[str | None], None]
 """Called with None once the table is live, or with the reason why it is not."""
@@ -188,8 +188,15 @@ class HostedTable:
         if self._live:
             ready(None)
             return
+        if not self._waiting:
+            self._timers.call_at(self._clock.monotonic() + WAIT_SECONDS, self._end_waiting)
         self._waiting.append(ready)
         self._load_soon()
+
+    def _end_waiting(self) -> None:
+        """Refuses the requests that have waited for WAIT_SECONDS, and those that came after them."""
+        if self._waiting:
+            self._answer_waiting(self._progress())
 
     def _load_soon(self) -> None:
         if not self._loading:
@@ -197,7 +204,6 @@ class HostedTable:
             self._tasks.start_soon(self._load)
 
     async def _load(self) -> None:
-        began = self._clock.monotonic()
         log = await self._partition.opened_to_write()
         if log is None or not self._partition.goes_on(log):
             self._loading = False
@@ -208,8 +214,6 @@ class HostedTable:
             while reason is None and not await self._caught_up(log):
                 if not self._partition.goes_on(log):
                     reason = "the partition was opened again while its table was loaded"
-                elif self._clock.monotonic() - began > WAIT_SECONDS:
-                    self._answer_waiting(self._progress())
         except (LedgerError, MetadataError, WorldError, BatchRejected, UnpackedTooLarge, LogUnreadable) as error:
             self._logger.error("table_not_loaded", reason=str(error), next="it is tried again when it is used")
             reason = str(error)
@@ -250,13 +254,15 @@ class HostedTable:
 
     def _apply_collected(self, log: PartitionLog) -> bool:
         """Applies as many of the kept batches as a turn allows; returns whether none is left."""
-        room, state = RECORDS_AT_ONCE_MAX, self._state
-        while self._collected and room > 0:
+        applied, state = 0, self._state
+        while self._collected:
             base_offset, changes, append_time_ms = self._collected.popleft()
             self._collected_bytes -= changes.size_bytes
             state.give_out(changes, base_offset, append_time_ms)
             state.durable(min(log.high_watermark, state.given_out))
-            room -= len(changes.changes)
+            applied += len(changes.changes)
+            if applied >= RECORDS_AT_ONCE_MAX:
+                break
         return not self._collected
 
     async def _changes_of(self, batch: bytes, header: BatchHeader) -> TableChanges:
@@ -360,16 +366,20 @@ class HostedTable:
             return
         self._expiring = True
         due = [ExpireKey(key, revision_of(engine.get(key) or b"")) for key in keys]
-        self._partition.append(memoryview(b""), _Expiry(self._expired), None, Terms(operation=Transaction((), due)))
+        transaction = Transaction((), due)
+        done = _Expiry(partial(self._expired, transaction))
+        self._partition.append(memoryview(b""), done, None, Terms(operation=transaction))
 
-    def _expired(self, outcome: Produced) -> None:
-        def go_on() -> None:
-            self._expiring = False
-            if self._live:
-                self._expire_in_time()
+    def _expired(self, transaction: Transaction, outcome: Produced) -> None:
+        """Goes on with the next keys; after a pause if none was deleted, since they were put again or that failed."""
+        deleted = outcome.error == ErrorCode.NONE and any(each >= 0 for each in transaction.answers or ())
+        pause_seconds = 0.0 if deleted else EXPIRY_AGAIN_SECONDS
+        self._expiry_timer = self._timers.call_at(self._clock.monotonic() + pause_seconds, self._expire_more)
 
-        pause_seconds = 0.0 if outcome.error == ErrorCode.NONE else EXPIRY_AGAIN_SECONDS
-        self._timers.call_at(self._clock.monotonic() + pause_seconds, go_on)
+    def _expire_more(self) -> None:
+        self._expiring = False
+        if self._live:
+            self._expire_in_time()
 
 
 class _Expiry(BrokerItself):

@@ -34,6 +34,7 @@ from native_scenario import CANCELLED, CHURNING, CHURNING_CLUSTER, SEEKING, SEEK
 from plan_scenario import PLANNING, PLANNING_CLUSTER
 from rich_scenario import RICH, RICH_CLUSTER
 from spark_scenario import SINK, SINK_OF_CLUSTER
+from table_scenario import TABLES, TABLES_OF_CLUSTER, TABLES_UNHEARD
 
 from gnomon.testing.simulation.simulation import simulate
 from gnomon.testing.storms.rest.ledgers_at_rest import LedgersAtRest
@@ -68,6 +69,9 @@ SCENARIOS = {
     "logs-of-one-broker": RICH,
     "groups": GROUPS_OF_A_CLUSTER,
     "groups-of-one-broker": GROUPS_OF_ONE_BROKER,
+    "tables": TABLES_OF_CLUSTER,
+    "tables-of-one-broker": TABLES,
+    "tables-unheard": TABLES_UNHEARD,
     "spark": SINK_OF_CLUSTER,
     "spark-of-one-broker": SINK,
     "growing": GROWING,

@@ -5,7 +5,7 @@ scenario = LogScenario(..., beside={"table": use_table})
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 
 import trio
@@ -167,10 +167,15 @@ class _TableClient:
             table = client.table(self._topic)
             while self._clock.monotonic() < until:
                 await self._clock.sleep(self._stream.expovariate(STEPS_A_SECOND))
-                try:
-                    await self._stream.choice(steps)(table)
-                except (*AWAY, errors.OutcomeUnknown):
-                    await self._clock.sleep(0.5)
+                async with trio.open_nursery() as nursery:
+                    for _ in range(self._stream.choice((1, 1, 1, 2, 3))):
+                        nursery.start_soon(self._try, self._stream.choice(steps), table)
+
+    async def _try(self, step: Callable[[Table], Awaitable[None]], table: Table) -> None:
+        try:
+            await step(table)
+        except (*AWAY, errors.OutcomeUnknown):
+            await self._clock.sleep(0.5)
 
     @property
     def _now(self) -> float:
