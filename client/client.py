@@ -55,6 +55,7 @@ class NativeClient:
         self.world = world
         self._acks = AckSender(world.clock)
         self._random = world.random(f"native-client/{name}")
+        self._nursery = nursery
         self._attachments = Attachments(world, addresses, nursery, self._acks, f"{self._random.getrandbits(64):016x}")
         self._leaders = self._attachments.leaders
         self.subscriptions = Subscriptions(self._leaders)
@@ -300,7 +301,7 @@ class NativeClient:
 
     def table(self, topic: str) -> Table:
         """The table that a topic with `gnomon.view=kv` is; nothing is asked before its first call."""
-        return Table(self.world.clock, self._leaders, topic, self._random)
+        return Table(self.world.clock, self._leaders, topic, self._random, self._nursery)
 
     # --- in the background --------------------------------------------------------------------------------------
 

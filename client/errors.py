@@ -149,6 +149,15 @@ class CompareFailed(NativeError):
         """The entry of the key when the condition was judged; None if it was absent."""
 
 
+class Compacted(NativeError):
+    """A watch from a revision that the log has no more: read the present values, and watch from there."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(f"the log begins at revision {first}: earlier changes are not there any more")
+        self.first = first
+        """The first revision that can be watched."""
+
+
 class CrossPartition(NativeError):
     """A transaction has keys of several partitions: only keys of one partition are written together."""
 
@@ -181,6 +190,7 @@ ERRORS: Final = ErrorTable(
         InvalidRecords: (),
         TooLarge: (),
         NotATable: (),
+        Compacted: ("first",),
         OutcomeUnknown: (),
         BatchEarly: (),
     }

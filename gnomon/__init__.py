@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from gnomon.client.errors import TransactionOutOfOrder as TransactionOutOfOrder
     from gnomon.client.errors import Unavailable as Unavailable
     from gnomon.client.errors import WriterClosed as WriterClosed
+    from gnomon.client.errors import Compacted as Compacted
+    from gnomon.client.tables.table_watch import TableEvent as TableEvent
+    from gnomon.client.tables.table_watch import TableWatch as TableWatch
     from gnomon.client.errors import CompareFailed as CompareFailed
     from gnomon.client.errors import CrossPartition as CrossPartition
     from gnomon.client.errors import NotATable as NotATable
@@ -75,6 +78,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "Compacted": "client.errors",
+    "TableEvent": "client.tables.table_watch",
+    "TableWatch": "client.tables.table_watch",
     "CompareFailed": "client.errors",
     "CrossPartition": "client.errors",
     "NotATable": "client.errors",

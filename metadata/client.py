@@ -6,8 +6,8 @@
    is applied whole.
 3. A watch delivers every event below its prefix from its start revision on, once, in the order of revisions, and all
    events of one revision together.
-4. A watch from a revision that is no longer kept raises `Compacted` and never skips events: list again and watch from
-   there.
+4. A watch from a revision that is no longer kept raises `HistoryCompacted` and never skips events: list again and watch
+   from there.
 5. A key's `version` counts its writes since it was created (1 at creation), so a writer that compares the version knows
    the next version before it writes. No two lives of a key have the same `create_revision`.
 """
@@ -38,7 +38,7 @@ class MetadataError(Exception):
     """The metadata service could not fulfil a request; the text says why and what to do."""
 
 
-class Compacted(MetadataError):
+class HistoryCompacted(MetadataError):
     """The requested revision is older than the history that is kept."""
 
     def __init__(self, asked: Revision, oldest: Revision) -> None:
@@ -217,7 +217,7 @@ class Metadata(Protocol):
         """Events of revisions >= `from_revision`, first past ones, then new ones as they happen.
 
         Raises (from the iterator):
-            Compacted: `from_revision` is older than the history kept.
+            HistoryCompacted: `from_revision` is older than the history kept.
         """
 
     async def lease(self, ttl_seconds: float) -> LeaseId:

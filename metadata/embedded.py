@@ -8,7 +8,8 @@ The changes of the requests in one commit are a draft, which becomes the state w
 4. If the disk is full, nothing of a commit is kept: all its requests end with MetadataFull, except keep-alives, which
    still renew leases that have not ended.
 5. After the device has failed a write, nothing is written any more, and `run` raises DiskFailed to stop the node.
-6. A watcher owns a position and no buffer: a slow watcher costs the others nothing, and at worst gets `Compacted`.
+6. A watcher owns a position and no buffer: a slow watcher costs the others nothing, and at worst gets
+   `HistoryCompacted`.
 7. A request is judged as of the time it was made, and the time of a lease begins with the answer that grants or renews
    it. So a slow disk never ends a lease that was kept alive in time.
 """

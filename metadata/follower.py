@@ -4,8 +4,8 @@ The owner of a follower gives it two callbacks, `replace` and `apply`.
 
 1. `replace` receives all keys as of one revision. After it, `apply` receives the changes of each later revision that
    changed a key, in order, each once.
-2. If the changes of a revision are no longer available (`Compacted`), all keys are read again, and `replace` receives
-   them.
+2. If the changes of a revision are no longer available (`HistoryCompacted`), all keys are read again, and `replace`
+   receives them.
 3. Following continues after any failure of the metadata service.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
-from gnomon.metadata.client import Compacted, Metadata, MetadataError, RangeResult, Revision, WatchBatch
+from gnomon.metadata.client import HistoryCompacted, Metadata, MetadataError, RangeResult, Revision, WatchBatch
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Clock
@@ -75,7 +75,7 @@ class Follower:
                     async for batch in batches:
                         self._apply(batch)
                         self._move(batch.revision)
-            except Compacted:
+            except HistoryCompacted:
                 self.following = False
                 await self._load_again()
             except MetadataError as error:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from gnomon.metadata.client import (
-    Compacted,
     Compare,
     Delete,
     DeletePrefix,
     Event,
     Get,
+    HistoryCompacted,
     InvalidRequest,
     KeyField,
     KeyValue,
@@ -40,7 +40,7 @@ T = TypeVar("T")
 SERVICE: Final = "metadata"
 ERRORS: Final = ErrorTable(
     {
-        Compacted: ("asked", "oldest"),
+        HistoryCompacted: ("asked", "oldest"),
         LeaseNotFound: (),
         InvalidRequest: (),
         MetadataFull: (),

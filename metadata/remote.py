@@ -3,8 +3,8 @@
 1. A transaction is sent again only if the attempt before certainly had no effect. If the effect of an attempt is
    unknown, the transaction ends with MetadataUnavailable. Every other request is safe to repeat, and is repeated within
    a time limit.
-2. A watch survives lost connections without gap or repeat, for any length of time. It ends only with Compacted, if the
-   history that it needs is gone, or with another error, if the other side is of another cluster or version.
+2. A watch survives lost connections without gap or repeat, for any length of time. It ends only with HistoryCompacted,
+   if the history that it needs is gone, or with another error, if the other side is of another cluster or version.
 3. All addresses serve one store: if one address does not answer, the next is asked. After the first answer, only the
    cluster that gave it is accepted at these addresses.
 """

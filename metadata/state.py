@@ -11,7 +11,7 @@ A `Draft` over a `State` judges requests. The state does not change until its ow
 4. A key's version is 1 when it is created and grows by one per put; create_revision is the revision of its creation.
 5. Batches of (compacted, revision] are kept without a gap: at most `history_revisions` of them, whose events take at
    most `history_bytes_max` of memory, except that the newest batch is always kept. Reading an older revision raises
-   `Compacted`.
+   `HistoryCompacted`.
 6. A lease that is not revoked ends, with its keys, just before the first request made at or after its deadline is
    judged. The time of a lease begins when the draft that granted or renewed it is adopted, which is also when the
    lease's owner is answered.
@@ -26,7 +26,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gnomon.metadata.client import Compacted, KeyValue, LeaseId, RangeResult, Revision, WatchBatch
+from gnomon.metadata.client import HistoryCompacted, KeyValue, LeaseId, RangeResult, Revision, WatchBatch
 from gnomon.metadata.draft import Changes, Draft, Lease, bytes_of
 from gnomon.metadata.request import Reply, Request
 
@@ -119,11 +119,11 @@ class State:
         """The first batch at or after `from_revision` with events below `prefix`, and the revision to continue from.
 
         Raises:
-            Compacted: `from_revision` is older than the history kept.
+            HistoryCompacted: `from_revision` is older than the history kept.
         """
         at = max(from_revision, 1)  # revision 0 is empty
         if at <= self.compacted:
-            raise Compacted(from_revision, Revision(self.compacted + 1))
+            raise HistoryCompacted(from_revision, Revision(self.compacted + 1))
         while at <= self.revision:
             batch = self._history[Revision(at)].below(prefix)
             at += 1

@@ -17,7 +17,17 @@ import trio
 from gnomon.bookie.errors import LedgerFenced, NoSuchLedger
 from gnomon.bookie.ids import EntryId, LedgerId, SessionId
 from gnomon.bookie.record import LEDGERS, LedgerRecord, decode_record
-from gnomon.metadata.client import Compacted, Compare, Get, KeyField, KeyValue, Metadata, Operation, Put, Revision
+from gnomon.metadata.client import (
+    Compare,
+    Get,
+    HistoryCompacted,
+    KeyField,
+    KeyValue,
+    Metadata,
+    Operation,
+    Put,
+    Revision,
+)
 
 Results: TypeAlias = tuple[KeyValue | int | None, ...]
 
@@ -129,7 +139,7 @@ class HeldRecord:
                         for event in batch.events:
                             if event.key == key:
                                 return event.current
-            except Compacted:
+            except HistoryCompacted:
                 pass
             found = await self._metadata.txn((), (Get(key),))  # also returns the revision
             (current,) = found.results

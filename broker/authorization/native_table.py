@@ -51,6 +51,7 @@ class NativeMethod(Enum):
     TABLE_GET = "table_get"
     TABLE_SCAN = "table_scan"
     TABLE_COUNT = "table_count"
+    TABLE_WATCH = "table_watch"
 
 
 _DESCRIBE_TOPIC = Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.REQUEST)
@@ -94,5 +95,6 @@ NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
     NativeMethod.TABLE_GET: (_READ_TOPIC,),
     NativeMethod.TABLE_SCAN: (_READ_TOPIC,),
     NativeMethod.TABLE_COUNT: (_READ_TOPIC,),
+    NativeMethod.TABLE_WATCH: (_READ_TOPIC,),
 }
 """A call that is refused as a whole fails with `NotAuthorized`."""

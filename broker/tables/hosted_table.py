@@ -32,8 +32,10 @@ from gnomon.broker.partition.unpacking.batch_client import BrokerItself
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, RECODED_BYTES_MAX, TakesLong
 from gnomon.broker.tables.memory_engine import MemoryEngine
-from gnomon.broker.tables.table_state import TableState
+from gnomon.broker.tables.table_state import AppliedBatch, TableState
+from gnomon.broker.tables.table_watches import TableWatches
 from gnomon.broker.tables.transaction import ExpireKey, Transaction, batch_of, decide
+from gnomon.client.errors import Compacted
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import KeyChange, KeyPlacement, TableChanges, changes_of, produced_changes
 from gnomon.log.tables.key_entry import revision_of
@@ -54,6 +56,8 @@ RECORDS_AT_ONCE_MAX: Final = 500
 COLLECTED_BYTES_MAX: Final = 64 << 20
 """The batches that are kept during the loading; beyond it, the table reads them from the log later."""
 EXPIRIES_AT_ONCE: Final = 500
+EXPIRY_SECONDS_MAX: Final = 0.5
+"""The clock is read this often while a key will expire, as it may be set."""
 EXPIRY_AGAIN_SECONDS: Final = 0.25
 """The pause after no expired key could be deleted."""
 
@@ -95,6 +99,8 @@ class HostedTable:
         self._collected_bytes = 0
         self._collected_from: Offset | None = None
         """Everything that is given out from this offset on is in `_collected`; None while nothing is collected."""
+        self.watches = TableWatches()
+        """The watches of clients."""
         self._expiry_timer: Timer | None = None
         self._expiring = False
 
@@ -103,12 +109,14 @@ class HostedTable:
     def opened(self, log: PartitionLog) -> None:
         """See `HostedView`."""
         self._stop_following()
+        self.watches.wake()
         if self._used:
             self._load_soon()
 
     def ended(self) -> None:
         """See `HostedView`."""
         self._stop_following()
+        self.watches.end()
         self._used = False
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
@@ -165,8 +173,11 @@ class HostedTable:
     def durable(self, next_offset: Offset) -> None:
         """See `LogView`."""
         if self._live:
-            self._state.durable(next_offset)
+            for batch in self._state.durable(next_offset):
+                self.watches.applied(batch)
             self._expire_in_time()
+        else:
+            self.watches.wake()
 
     def lost(self) -> None:
         """See `LogView`."""
@@ -293,6 +304,24 @@ class HostedTable:
 
         return await read_from_memory(read)
 
+    async def changes_from(self, offset: Offset) -> list[AppliedBatch]:
+        """Some durable batches from the one at an offset on; none if there are none yet.
+
+        Raises:
+            Compacted: the log begins after the offset.
+            LogUnreadable, LedgerError: it cannot be read.
+        """
+        log = self._partition.log
+        if log is None or offset >= log.high_watermark:
+            return []
+        if offset < log.start_offset:
+            raise Compacted(log.start_offset)
+        found = []
+        for batch in await self._read_batches(log, offset):
+            header = parse_batch(memoryview(batch))
+            found.append(AppliedBatch(Offset(header.base_offset), (await self._changes_of(batch, header)).changes))
+        return found
+
     async def changes_at(self, base_offset: int) -> list[KeyChange]:
         """The changes of the durable batch at an offset.
 
@@ -347,7 +376,8 @@ class HostedTable:
         expiry_ms = self._state.engine.next_expiry_ms
         if expiry_ms is None or self._expiring:
             return
-        deadline = self._clock.monotonic() + max(0, expiry_ms - self._clock.wall_ms()) / 1_000
+        seconds = min(max(0, expiry_ms - self._clock.wall_ms()) / 1_000, EXPIRY_SECONDS_MAX)
+        deadline = self._clock.monotonic() + seconds
         timer = self._expiry_timer
         if timer is not None and timer.callback is not None:
             if timer.deadline <= deadline:

@@ -12,12 +12,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gnomon.broker.tables.memory_engine import MemoryEngine
 from gnomon.broker.tables.recent_operations import DoneOperation, RecentOperations
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import NO_TTL, KeyChange, TableChanges
 from gnomon.log.tables.key_entry import NEVER, numbers_of, pack_entry
+
+
+class AppliedBatch(NamedTuple):
+    """The changes of one batch."""
+
+    base_offset: Offset
+    changes: Sequence[KeyChange]
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset after the batch."""
+        return Offset(self.base_offset + len(self.changes))
 
 
 class TableState:
@@ -31,8 +44,8 @@ class TableState:
         self.operations = RecentOperations()
         self._newest: dict[bytes, bytes] = {}
         """The newest entries of keys with changes that are not durable."""
-        self._given_out: deque[tuple[Offset, dict[bytes, bytes]]] = deque()
-        """End and entries of each batch that is not durable."""
+        self._given_out: deque[tuple[Offset, dict[bytes, bytes], AppliedBatch]] = deque()
+        """End, entries and changes of each batch that is not durable."""
 
     @property
     def given_out(self) -> Offset:
@@ -50,7 +63,7 @@ class TableState:
         entries = self._entries(changes.changes, base_offset, append_time_ms)
         next_offset = Offset(base_offset + len(changes.changes))
         self._newest.update(entries)
-        self._given_out.append((next_offset, entries))
+        self._given_out.append((next_offset, entries, AppliedBatch(base_offset, changes.changes)))
         operation = changes.operation
         if operation is not None:
             time_ms = changes.changes[0].timestamp_ms if append_time_ms < 0 else append_time_ms
@@ -76,11 +89,13 @@ class TableState:
             entries[key] = pack_entry(value, revision, create_revision, version, expires_ms)
         return entries
 
-    def durable(self, next_offset: Offset) -> None:
-        """Everything below `next_offset` is durable: applies it."""
+    def durable(self, next_offset: Offset) -> list[AppliedBatch]:
+        """Everything below `next_offset` is durable: applies it, and returns the batches that were applied."""
+        applied = []
         engine, newest, given_out = self.engine, self._newest, self._given_out
         while given_out and given_out[0][0] <= next_offset:
-            self.applied, entries = given_out.popleft()
+            self.applied, entries, batch = given_out.popleft()
+            applied.append(batch)
             for key, packed in entries.items():
                 if numbers_of(packed)[2]:
                     engine.put(key, packed)
@@ -89,6 +104,7 @@ class TableState:
                 if newest[key] is packed:
                     del newest[key]
         self.operations.durable(next_offset)
+        return applied
 
     def lost(self) -> None:
         """The batches that are not durable have failed."""

@@ -13,14 +13,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+import trio
 
 from gnomon.client.errors import BrokerFailed, CompareFailed, CrossPartition, InvalidCall
 from gnomon.client.leaders import Leaders
 from gnomon.client.protocol import SCAN_ENTRIES_MAX
 from gnomon.client.tables.compared import Compared
 from gnomon.client.tables.table_partition import TablePartition
+from gnomon.client.tables.table_watch import TableWatch, checked_revisions
 from gnomon.log.tables.changes import NO_TTL, TTL_MS_MAX
 from gnomon.log.tables.key_entry import pack_entry
 from gnomon.log.tables.operation_id import WRITER_BYTES
@@ -51,12 +54,13 @@ ABSENT: Final = -1
 class Table:
     """One table; `NativeClient.table` makes it."""
 
-    def __init__(self, clock: Clock, leaders: Leaders, topic: str, random: RandomStream) -> None:
-        """A table that nothing was asked of; `random` is of this client alone."""
+    def __init__(self, clock: Clock, leaders: Leaders, topic: str, random: RandomStream, nursery: trio.Nursery) -> None:
+        """A table that nothing was asked of; `random` is of this client alone, `nursery` runs the watches."""
         self.topic = topic
         self._clock = clock
         self._leaders = leaders
         self._random = random
+        self._nursery = nursery
         self._partitions: list[TablePartition] = []
 
     # --- writing ------------------------------------------------------------------------------------------------
@@ -225,6 +229,26 @@ class Table:
         """The number of keys with a prefix; that of each partition is as new as the call."""
         _key(prefix)
         return sum([await partition.count(prefix) for partition in await self._all()])
+
+    # --- watching -----------------------------------------------------------------------------------------------
+
+    def watch(
+        self,
+        prefix: bytes = b"",
+        *,
+        revision: int | Mapping[int, int] | None = None,
+        initial: bool = True,
+    ) -> TableWatch:
+        """The present values of keys with a prefix, and every change after them; see `TableWatch`.
+
+        Args:
+            prefix: of the keys; a whole key watches that key, and those that begin with it.
+            revision: the first revision of the changes, instead of the present values; for a table with several
+                partitions by partition.
+            initial: whether the present values come first.
+        """
+        _key(prefix)
+        return TableWatch(self._clock, prefix, checked_revisions(revision), self._all, self._nursery, initial=initial)
 
     # --- partitions ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgpack
@@ -19,6 +20,7 @@ from gnomon.client.tables.numbers import OperationNumbers
 from gnomon.log.tables.operation_id import WRITER_BYTES
 from gnomon.log.tables.operations import Comparison, KeyOperation, encode_operations
 from gnomon.runtime.rpc.errors import NotSent, RpcFailed
+from gnomon.runtime.rpc.stream import RpcStream
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Clock
 
@@ -78,6 +80,26 @@ class TablePartition:
         """The number of keys with a prefix."""
         count, _ = await self._repeated("table_count", lambda: (prefix,))
         return int(count)
+
+    @asynccontextmanager
+    async def watch(self, prefix: bytes, position: int) -> AsyncIterator[RpcStream]:
+        """The changes of a prefix from a revision on, from the present leader: items of an end and changes.
+
+        Raises:
+            Exception: as a call; the leader is looked up again with the next one.
+        """
+        try:
+            leader = self._leader or await self._look_up()
+            connection = self._leaders.connection(leader)
+            await connection.opened()
+            args = (self._topic, self._topic_id, self._index, prefix, position)
+            async with connection.rpc.stream("table_watch", *args) as items:
+                yield items
+        except RpcFailed as error:
+            raise BrokerFailed(str(error)) from error
+        except RETRIABLE:
+            self._leader = None
+            raise
 
     async def _repeated(self, method: str, args: Any, *, writes: bool = False) -> tuple[Any, bytes]:
         """Calls the leader until it answers.

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from gnomon.metadata.client import (
-    Compacted,
     Compare,
     Delete,
     DeletePrefix,
     Event,
     Get,
+    HistoryCompacted,
     InvalidRequest,
     KeyField,
     KeyValue,
@@ -190,11 +190,11 @@ class WatchMessages:
         """The batches that are complete with this message.
 
         Raises:
-            Compacted: etcd ended the watch, because it no longer has the revision at `position`.
+            HistoryCompacted: etcd ended the watch, because it no longer has the revision at `position`.
             MetadataUnavailable: etcd ended it for another reason.
         """
         if "compact_revision" in message:
-            raise Compacted(self.position, Revision(int(message["compact_revision"]) + 1))
+            raise HistoryCompacted(self.position, Revision(int(message["compact_revision"]) + 1))
         if message.get("canceled"):
             raise MetadataUnavailable(f"etcd ended the watch: {message.get('cancel_reason', 'it gave no reason')}")
         events = self._held + message.get("events", [])

@@ -2,7 +2,7 @@
 
 1. A watch holds a position, and the events of at most one message of etcd, or of one revision if etcd splits it over
    several messages. A slow reader stops the reading from the connection. Further events stay in etcd; if etcd compacts
-   them meanwhile, the reader gets `Compacted`.
+   them meanwhile, the reader gets `HistoryCompacted`.
 2. After any loss of a connection, the next connection begins at the first revision that was not received whole.
 3. A silent connection is trusted only while the etcd member at its other end answers other requests.
 """

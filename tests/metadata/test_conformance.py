@@ -15,12 +15,12 @@ from gnomon.metadata.client import (
     GETS_MAX,
     KEY_BYTES_MAX,
     TXN_BYTES_MAX,
-    Compacted,
     Compare,
     Delete,
     DeletePrefix,
     Event,
     Get,
+    HistoryCompacted,
     InvalidRequest,
     KeyField,
     KeyValue,
@@ -324,7 +324,7 @@ def test_a_compacted_revision_is_an_error_that_says_where_history_begins(metadat
         for _ in range(2):
             await metadata.compact(last.mod_revision)
         async with metadata.watch("", first.mod_revision) as watch:
-            with pytest.raises(Compacted) as raised:
+            with pytest.raises(HistoryCompacted) as raised:
                 await anext(watch)
         assert raised.value.oldest == last.mod_revision
         async with metadata.watch("", last.mod_revision) as watch:

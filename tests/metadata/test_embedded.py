@@ -15,9 +15,9 @@ from trio.testing import wait_all_tasks_blocked
 from gnomon.metadata import records
 from gnomon.metadata.client import (
     TXN_BYTES_MAX,
-    Compacted,
     Compare,
     Get,
+    HistoryCompacted,
     InvalidRequest,
     LeaseNotFound,
     MetadataFull,
@@ -246,7 +246,7 @@ def test_a_watcher_that_falls_behind_the_history_gets_an_error_and_the_others_mi
             for _ in range(10):
                 await metadata.txn([], [Put("a", b"")])
                 await wait_all_tasks_blocked()
-            with pytest.raises(Compacted, match="oldest kept is 8"):
+            with pytest.raises(HistoryCompacted, match="oldest kept is 8"):
                 await anext(slow)
         assert seen == list(range(1, 11))
 
@@ -295,7 +295,7 @@ def test_history_is_trimmed_also_on_disk_and_at_once_after_the_setting_is_lowere
                 metadata = await machine.open(environment, history_revisions=setting)
                 assert kept(environment) == expected
                 assert [batch.revision for batch in await taken(metadata, 9 - expected, expected)][-1] == 8
-                with pytest.raises(Compacted):
+                with pytest.raises(HistoryCompacted):
                     await taken(metadata, 8 - expected, 1)
 
     machine.run(main)

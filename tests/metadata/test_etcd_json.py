@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gnomon.metadata.client import (
-    Compacted,
     Compare,
+    HistoryCompacted,
     InvalidRequest,
     KeyField,
     LeaseNotFound,
@@ -106,7 +106,7 @@ def test_only_a_progress_notification_advances_the_position_without_events() -> 
 
 def test_a_watch_that_etcd_ends_is_an_error() -> None:
     messages = WatchMessages(KEYSPACE, Revision(5))
-    with pytest.raises(Compacted) as raised:
+    with pytest.raises(HistoryCompacted) as raised:
         messages.receive(message(canceled=True, compact_revision="9"))
     assert (raised.value.asked, raised.value.oldest) == (5, 10)
     with pytest.raises(MetadataUnavailable, match="permission"):

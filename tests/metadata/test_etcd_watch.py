@@ -9,9 +9,9 @@ import trio
 from real_etcd import OnEtcd, answered, compact, keys, put, ready, taken, until
 
 from gnomon.metadata.client import (
-    Compacted,
     Delete,
     Event,
+    HistoryCompacted,
     KeyValue,
     Put,
     Revision,
@@ -73,7 +73,7 @@ def test_history_compacted_while_a_watch_is_disconnected_is_an_error_and_not_a_g
             await metadata.txn([], [Delete("a")])
             last = await put(metadata, "b")
             await metadata.compact(last.mod_revision)
-            with pytest.raises(Compacted) as raised:
+            with pytest.raises(HistoryCompacted) as raised:
                 await anext(watch)
         assert (raised.value.asked, raised.value.oldest) == (first.mod_revision + 1, last.mod_revision)
         async with metadata.watch("", raised.value.oldest) as watch:
@@ -115,7 +115,7 @@ def test_deletions_of_a_compacted_revision_are_kept_or_the_watch_ends_with_an_er
         await stream.close()
         await gateway.close()
         async with metadata.watch("", deleted) as watch:
-            with pytest.raises(Compacted) as raised:
+            with pytest.raises(HistoryCompacted) as raised:
                 await anext(watch)
         assert raised.value.oldest == deleted + 1
 

@@ -9,8 +9,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gnomon.metadata.client import (
-    Compacted,
     Delete,
+    HistoryCompacted,
     Metadata,
     MetadataError,
     MetadataUnavailable,
@@ -151,7 +151,7 @@ def test_a_reload_repeats_the_extra_read_of_its_user_before_waiters_are_notified
             return await read(prefix)
 
         copy.metadata.range = failing_once_beside
-        copy.metadata.watch_errors = [Compacted(Revision(1), Revision(2))] * 2
+        copy.metadata.watch_errors = [HistoryCompacted(Revision(1), Revision(2))] * 2
         nursery.start_soon(copy.follower.run)
         await copy.follower.reached(missed.revision)
         assert (copy.beside, copy.loads) == (b"3", 3)
@@ -162,7 +162,7 @@ def test_a_reload_repeats_the_extra_read_of_its_user_before_waiters_are_notified
 @pytest.mark.parametrize("failures", [0, 2])
 def test_after_a_compacted_history_the_keys_are_loaded_again_with_retries(failures: int) -> None:
     async def work(copy: Copy, nursery: trio.Nursery) -> None:
-        copy.metadata.watch_errors = [Compacted(Revision(1), Revision(2))] * (failures + 1)
+        copy.metadata.watch_errors = [HistoryCompacted(Revision(1), Revision(2))] * (failures + 1)
         copy.metadata.range_errors = [MetadataUnavailable("not now")] * failures
         missed = await copy.metadata.txn([], [Delete(f"{PREFIX}a")])
         nursery.start_soon(copy.follower.run)

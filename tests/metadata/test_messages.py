@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.metadata.client import (
-    Compacted,
     Compare,
     Delete,
     DeletePrefix,
     Event,
     Get,
+    HistoryCompacted,
     KeyField,
     KeyValue,
     MetadataFull,
@@ -87,7 +87,7 @@ def test_decoding_any_shape_raises_no_error_except_malformed_message(decode: Cal
 
 
 @pytest.mark.parametrize(
-    "error", [Compacted(Revision(3), Revision(9)), MetadataFull("no room"), MetadataUnavailable("closed")]
+    "error", [HistoryCompacted(Revision(3), Revision(9)), MetadataFull("no room"), MetadataUnavailable("closed")]
 )
 def test_errors_survive_a_round_trip(error: Exception) -> None:
     again = ERRORS.decode(*ERRORS.encode(error))

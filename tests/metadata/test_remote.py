@@ -12,9 +12,9 @@ import pytest
 import trio
 
 from gnomon.metadata.client import (
-    Compacted,
     Compare,
     Event,
+    HistoryCompacted,
     InvalidRequest,
     KeyValue,
     LeaseNotFound,
@@ -145,7 +145,7 @@ def test_a_watch_ends_if_the_history_is_compacted_while_it_is_disconnected(store
             await written(remote, "a")
             last = await written(remote, "a")
             await remote.compact(last.mod_revision)
-            with pytest.raises(Compacted) as raised:
+            with pytest.raises(HistoryCompacted) as raised:
                 await anext(batches)
         assert (raised.value.asked, raised.value.oldest) == (first.mod_revision + 1, last.mod_revision)
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from gnomon.metadata.client import (
-    Compacted,
     Compare,
     DeletePrefix,
+    HistoryCompacted,
     InvalidRequest,
     KeyField,
     LeaseId,
@@ -249,7 +249,7 @@ class ServiceMachine(SimulatedStateMachine):
                     async for batch in batches:
                         watched.batches.append(in_key_order(batch))
                         self.history.told = max(self.history.told, batch.revision)
-            except Compacted as error:
+            except HistoryCompacted as error:
                 if error.oldest > self.compacted:
                     raise AssertionError(f"{error}, and {self.compacted} was asked for") from error
             finally:

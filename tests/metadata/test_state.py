@@ -9,12 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gnomon.metadata import records
 from gnomon.metadata.client import (
-    Compacted,
     Compare,
     Delete,
     DeletePrefix,
     Event,
     Get,
+    HistoryCompacted,
     KeyValue,
     LeaseId,
     LeaseNotFound,
@@ -120,7 +120,7 @@ def test_the_history_keeps_the_last_revisions_and_older_ones_are_compacted() -> 
     assert changes is not None
     assert changes.dropped == range(2, 3)
     assert [batch.revision for batch in watched(state, from_revision=3)] == [3, 4, 5]
-    with pytest.raises(Compacted, match="the oldest kept is 3") as raised:
+    with pytest.raises(HistoryCompacted, match="the oldest kept is 3") as raised:
         state.next_batch("", Revision(2))
     assert (raised.value.asked, raised.value.oldest) == (2, 3)
 
@@ -139,7 +139,7 @@ def test_the_history_has_a_limit_of_bytes_except_for_those_of_the_newest_revisio
             == sum(EVENT * len(batch.events) for batch in watched(state, "", state.compacted + 1))
         )
     assert state.compacted == 5
-    with pytest.raises(Compacted):
+    with pytest.raises(HistoryCompacted):
         state.next_batch("", Revision(5))
     done(state, *(Put(str(number), VALUE) for number in range(20)))
     assert [len(batch.events) for batch in watched(state, "", state.compacted + 1)] == [20]
@@ -311,7 +311,7 @@ class StateAgainstModel(RuleBasedStateMachine):
     def watch(self, prefix: str, back: int) -> None:
         start = max(0, self.model.revision - back)
         if max(start, 1) < self.model.oldest_kept:
-            with pytest.raises(Compacted):
+            with pytest.raises(HistoryCompacted):
                 watched(self.state, prefix, start)
             return
         assert in_key_order(watched(self.state, prefix, start)) == self.model.watched(prefix, start)

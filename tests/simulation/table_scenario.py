@@ -19,5 +19,5 @@ TABLES_UNHEARD = partial(
     seconds=ALONE.storm_seconds,
 )
 """Brokers learn late of other brokers, so that two of them often believe that they lead."""
-REACHED = tuple(f"log/table_{what}" for what in ("wins", "refusals", "reads", "sums", "expiries"))
+REACHED = tuple(f"log/table_{what}" for what in ("wins", "refusals", "reads", "sums", "watched", "expiries"))
 """Counters that a sweep has to reach."""

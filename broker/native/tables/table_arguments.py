@@ -9,6 +9,7 @@ from gnomon.broker.tables.memory_engine import prefix_end
 from gnomon.broker.tables.transaction import Transaction
 from gnomon.client.errors import InvalidCall
 from gnomon.client.protocol import SCAN_ENTRIES_MAX
+from gnomon.log.entry import Offset
 from gnomon.log.tables.operation_id import WRITER_BYTES, OperationId
 from gnomon.log.tables.operations import (
     OPERATIONS_MAX,
@@ -93,6 +94,18 @@ def count_args(args: list[Any]) -> tuple[TablePlace, KeyRange]:
     """
     name, topic_id, index, prefix = checked(args, str, str, int, bytes)
     return TablePlace(name, topic_id, index), KeyRange(_key(prefix), prefix_end(prefix))
+
+
+def watch_args(args: list[Any]) -> tuple[TablePlace, bytes, Offset]:
+    """The partition, the prefix, and the first revision.
+
+    Raises:
+        InvalidCall: the arguments have another form.
+    """
+    name, topic_id, index, prefix, revision = checked(args, str, str, int, bytes, int)
+    if revision < 0:
+        raise InvalidCall(f"a watch begins at a revision from 0 on, not at {revision}")
+    return TablePlace(name, topic_id, index), _key(prefix), Offset(revision)
 
 
 def _key(key: Any) -> bytes:

@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import msgpack
+import trio
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.authorization.native_access import NativeAccess
@@ -26,17 +27,20 @@ from gnomon.broker.native.tables.table_arguments import (
     count_args,
     get_args,
     scan_args,
+    watch_args,
     write_args,
 )
+from gnomon.broker.native.translated import in_translated_task
 from gnomon.broker.native.writes.write_targets import WriteTargets, append_failure
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.unpacking.batch_client import BrokerItself
 from gnomon.broker.tables.hosted_table import HostedTable, LogUnreadable
-from gnomon.broker.tables.table_state import TableState
+from gnomon.broker.tables.table_state import AppliedBatch, TableState
+from gnomon.broker.tables.table_watches import KeyWatch
 from gnomon.broker.tables.transaction import Transaction
-from gnomon.client.errors import InvalidCall, NotATable, OutcomeUnknown, Unavailable
+from gnomon.client.errors import InvalidCall, NotATable, NotLeader, OutcomeUnknown, Unavailable
 from gnomon.client.protocol import SCAN_BYTES_MAX
 from gnomon.log.tables.changes import KeyChange
 from gnomon.log.tables.key_entry import NO_REVISION
@@ -45,6 +49,10 @@ from gnomon.runtime.rpc.call import Call, Method
 from gnomon.runtime.tasks import Tasks
 from gnomon.wire.kafka.errors import ErrorCode
 
+PROGRESS_SECONDS: Final = 5.0
+"""A client learns its position this often, so that retention does not overtake one whose keys seldom change."""
+ITEM_BYTES_MAX: Final = 256 << 10
+"""The changes of one batch are sent in parts of this size."""
 ANSWER_BYTES_MAX: Final = 8 << 20
 """The answers of one transaction are no larger."""
 
@@ -64,6 +72,7 @@ class TableMethods:
             "table_get": self._get,
             "table_scan": self._scan,
             "table_count": self._count,
+            "table_watch": in_translated_task(self._tasks, self._watch),
         }
 
     def _write(self, call: Call) -> None:
@@ -106,6 +115,79 @@ class TableMethods:
         self._check_read(NativeMethod.TABLE_COUNT, call, place)
         self._read(call, place, lambda state: call.reply(state.engine.count(*keys)), stale=False)
 
+    async def _watch(self, call: Call) -> None:
+        """Streams the changes of a prefix from a revision on: their end, and of each revision, key, value and expiry.
+
+        The changes of a batch arrive together: an item whose end is None is continued by the next one.
+        """
+        place, prefix, revision = watch_args(call.args)
+        self._check_read(NativeMethod.TABLE_WATCH, call, place)
+        _, table = self._table(place)
+        await self._confirm_reach(table, revision)
+        watch = KeyWatch(prefix, revision)
+        table.watches.add(watch)
+        try:
+            await self._follow(call, table, watch)
+        finally:
+            table.watches.remove(watch)
+
+    async def _follow(self, call: Call, table: HostedTable, watch: KeyWatch) -> None:
+        call.item([watch.position, []])
+        sent = watch.position
+        while True:
+            batches = await self._next_changes(table, watch)
+            for batch in batches:
+                for item in items_of(batch, watch):
+                    await call.room()
+                    call.item(item)
+                    sent = batch.next_offset
+                watch.position = batch.next_offset
+            if batches:
+                continue
+            if watch.is_over:
+                raise NotLeader("another broker leads the partition from now on")
+            with trio.move_on_after(PROGRESS_SECONDS):
+                await watch.woken()
+            if watch.position > sent:
+                sent = watch.position
+                call.item([sent, []])
+
+    async def _next_changes(self, table: HostedTable, watch: KeyWatch) -> Sequence[AppliedBatch]:
+        watch.reads()
+        kept = table.watches.kept_from(watch.position)
+        if kept:
+            return kept
+        try:
+            return await table.changes_from(watch.position)
+        except (LedgerError, LogUnreadable) as error:
+            raise Unavailable(str(error)) from error
+
+    async def _confirm_reach(self, table: HostedTable, revision: int) -> None:
+        """Checks that a watch does not begin beyond the next revision.
+
+        Raises:
+            InvalidCall: it does.
+            Unavailable: the table is not loaded, or this broker does not know whether it leads.
+        """
+        answered = trio.Event()
+        found: list[int] = []
+        reasons: list[str] = []
+
+        def look(state: TableState) -> None:
+            found.append(state.applied)
+            answered.set()
+
+        def refuse(reason: str) -> None:
+            reasons.append(reason)
+            answered.set()
+
+        table.read(look, refuse)
+        await answered.wait()
+        if reasons:
+            raise Unavailable(reasons[0])
+        if revision > found[0]:
+            raise InvalidCall(f"revision {revision} is in the future: the next one is {found[0]}")
+
     def _check_read(self, method: NativeMethod, call: Call, place: TablePlace) -> None:
         self._access.question(method, call.peer).check(Operation.READ, topic(place.topic))
 
@@ -125,6 +207,21 @@ class TableMethods:
         if not isinstance(table, HostedTable):
             raise NotATable(f"topic '{place.topic}' is no table: tables are created with {VIEW}=kv")
         return partition, table
+
+
+def items_of(batch: AppliedBatch, watch: KeyWatch) -> Iterator[list[Any]]:
+    """The items of a stream with the changes of one batch that a watch wants; none if it wants none of them."""
+    wanted: list[list[Any]] = []
+    size_bytes = 0
+    for revision, (key, value, _, _, is_expiry) in enumerate(batch.changes, batch.base_offset):
+        if revision >= watch.first and key.startswith(watch.prefix):
+            wanted.append([revision, key, value, is_expiry])
+            size_bytes += len(key) + len(value or b"")
+            if size_bytes >= ITEM_BYTES_MAX:
+                yield [None, wanted]
+                wanted, size_bytes = [], 0
+    if wanted or size_bytes:
+        yield [batch.next_offset, wanted]
 
 
 def _page(call: Call, keys: KeyRange, limit: int, keys_only: bool, state: TableState) -> None:

@@ -5,7 +5,9 @@ scenario = LogScenario(..., beside={"table": use_table})
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from random import Random
 
 import trio
@@ -25,10 +27,11 @@ from gnomon.testing.storms.kafka.storm_clients import create_topic
 from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.tables.table_truth import (
     CountedSum,
-    TableBatch,
+    LoggedBatch,
     TableRead,
     TableTruth,
     TableWrite,
+    WatchedKeys,
     entries_after,
 )
 from gnomon.wire.kafka.batch import HEADER_BYTES, parse_batch
@@ -42,8 +45,10 @@ CLIENTS = 3
 STEPS_A_SECOND = 4.0
 KEYS = (b"", b"a", b"a\0", b"a\xff", b"b")
 TTL_SECONDS_MAX = 4.0
-LATE_SECONDS = 3.0
-"""An expired key is gone this long after its time to live, in the calm: within a second of the leader's first use."""
+LATE_SECONDS = 2.0
+"""In the calm an expired key is gone this long after its time to live, by the leader's clock."""
+LAST_SECONDS = 15.0
+"""A watch in the calm has shown everything after this time, the expiries of the last keys included."""
 AWAY = (errors.NoSuchTopic, errors.Retriable, Unreachable)
 """Errors to retry: the broker does not know the new topic yet, or is away."""
 CONFIGS = {"gnomon.view": "kv", "gnomon.view.engine": "memory"}
@@ -60,7 +65,45 @@ async def use_table(cluster: WireCluster, seconds: float, *, name: str = "table"
     async with trio.open_nursery() as nursery:
         for number in range(CLIENTS):
             nursery.start_soon(_TableClient(cluster, name, f"{name}-{number}", truth).run, seconds)
+        reader = _TableClient(cluster, name, f"{name}-reader", truth)
+        nursery.start_soon(partial(reader.run, seconds, reads_only=True))
+        for number, prefix in enumerate((b"", b"a", truth.counter)):
+            nursery.start_soon(_watch, cluster, name, f"{name}-watch-{number}", prefix, truth, seconds)
     await _judge(cluster, name, truth)
+
+
+async def _watch(cluster: WireCluster, topic: str, name: str, prefix: bytes, truth: TableTruth, seconds: float) -> None:
+    """Watches keys for `seconds`, from their present values on and again from a revision on, and then the rest."""
+    clock, stream = cluster.world.clock, cluster.world.random(name)
+    until = clock.monotonic() + seconds
+    async with connect(_addresses(cluster), world=cluster.world, name=name) as client:
+        table = client.table(topic)
+        first: int | None = None
+        while True:
+            watched = WatchedKeys(prefix, first)
+            truth.watched.append(watched)
+            is_last = clock.monotonic() > until
+            with trio.move_on_after(LAST_SECONDS if is_last else stream.uniform(0.5, seconds)):
+                try:
+                    await _follow(table, watched)
+                except AWAY:
+                    await clock.sleep(0.5)
+                    is_last = False
+            if is_last:
+                watched.complete = clock.monotonic() - LATE_SECONDS
+                return
+            shown = [revision for revision, _, _, _ in watched.changes]
+            first = stream.choice([None, shown[-1] + 1, shown[0]]) if shown else None
+
+
+async def _follow(table: Table, watched: WatchedKeys) -> None:
+    async with table.watch(watched.prefix, revision=watched.first) as events:
+        async for event in events:
+            if event.kind == "current":
+                assert not watched.changes, "present values come first"
+                watched.currents[event.key] = event.revision, event.value or b""
+            else:
+                watched.changes.append((event.revision, event.key, event.value, event.kind == "expired"))
 
 
 async def _judge(cluster: WireCluster, name: str, truth: TableTruth) -> None:
@@ -69,8 +112,9 @@ async def _judge(cluster: WireCluster, name: str, truth: TableTruth) -> None:
     addresses = _addresses(cluster)
     async with connect(addresses, world=cluster.world, name=f"judge-{name}") as client:
         table = client.table(name)
-        await _until_answered(cluster, table)
-        await clock.sleep(TTL_SECONDS_MAX + LATE_SECONDS)
+        await clock.sleep(TTL_SECONDS_MAX)
+        probe = await _probed(cluster, table, truth)
+        await clock.sleep(LATE_SECONDS)
         while True:
             page = await _until_answered(cluster, table)
             await reader.read_all()
@@ -80,10 +124,25 @@ async def _judge(cluster: WireCluster, name: str, truth: TableTruth) -> None:
             assert await _until_answered(cluster, table) != page, (
                 f"the table shows {page}, and its log leaves other entries"
             )
-    late = [key for key, entry in page.items() if entry.expires_ms != NEVER]
-    assert not late, f"the time to live of {late} is over, and they are there"
+    now_ms = next(change.timestamp_ms for batch in batches for change in batch.changes if change.value == probe)
+    late = [key for key, entry in page.items() if entry.expires_ms != NEVER and entry.expires_ms < now_ms]
+    assert not late, f"the time to live of {late} is over at {now_ms}, and they are there"
     _count(cluster, truth, batches)
     truth.check(batches)
+
+
+async def _probed(cluster: WireCluster, table: Table, truth: TableTruth) -> bytes:
+    """Puts a value, whose record has the time of the leader's clock, which may be wrong."""
+    for number in itertools.count():
+        value = f"probe {number}".encode()
+        write = truth.write([(b"probe", value)], [], cluster.world.clock.monotonic())
+        try:
+            write.done(await table.put(b"probe", value), cluster.world.clock.monotonic())
+        except (*AWAY, errors.OutcomeUnknown):
+            await cluster.world.clock.sleep(0.5)
+        else:
+            return value
+    raise AssertionError("never reached")
 
 
 async def _until_answered(cluster: WireCluster, table: Table) -> Mapping[bytes, KeyEntry]:
@@ -94,12 +153,13 @@ async def _until_answered(cluster: WireCluster, table: Table) -> Mapping[bytes, 
             await cluster.world.clock.sleep(0.5)
 
 
-def _count(cluster: WireCluster, truth: TableTruth, batches: list[TableBatch]) -> None:
+def _count(cluster: WireCluster, truth: TableTruth, batches: list[LoggedBatch]) -> None:
     counts = {
         "wins": sum(write.revision is not None and bool(write.comparisons) for write in truth.writes),
         "refusals": sum(write.current is not None for write in truth.writes),
         "reads": len(truth.reads),
         "sums": len(truth.sums),
+        "watched": sum(len(watched.changes) for watched in truth.watched),
         "expiries": sum(change.is_expiry for batch in batches for change in batch.changes),
     }
     for counter, count in counts.items():
@@ -134,12 +194,12 @@ class _BatchReader(SimulatedConsumer):
             at += header.size_bytes
         return super()._take(found)
 
-    def kept(self) -> list[TableBatch]:
+    def kept(self) -> list[LoggedBatch]:
         """The batches, in order."""
         found = []
         for base_offset, data in sorted(self._batches.items()):
             view = memoryview(data)
-            found.append(TableBatch(base_offset, changes_of(view, parse_batch(view), BATCH_BYTES_MAX).changes))
+            found.append(LoggedBatch(base_offset, changes_of(view, parse_batch(view), BATCH_BYTES_MAX).changes))
         return found
 
 
@@ -158,11 +218,12 @@ class _TableClient:
         """Entries that this client has seen."""
         self._values = 0
 
-    async def run(self, seconds: float) -> None:
-        """Uses the table for `seconds`."""
+    async def run(self, seconds: float, *, reads_only: bool = False) -> None:
+        """Uses the table for `seconds`. A client that only reads stays with a leader that was replaced."""
         until = self._clock.monotonic() + seconds
-        steps = [self._put, self._put, self._delete, self._set, self._transact, self._count, self._produce]
-        steps += [self._get, self._get, self._stale, self._scan]
+        steps = [self._get, self._get, self._scan] if reads_only else [self._get, self._get, self._stale, self._scan]
+        if not reads_only:
+            steps += [self._put, self._put, self._delete, self._set, self._transact, self._count, self._produce]
         async with connect(_addresses(self._cluster), world=self._world, name=self._name) as client:
             table = client.table(self._topic)
             while self._clock.monotonic() < until:

@@ -14,7 +14,9 @@
    no more may show older entries.
 4. The records of a counter are 1, 2, 3 and so on. Each acknowledged sum is in the log, once, and higher than those that
    were acknowledged before the call.
-5. A key is expired by the leader only if its newest value has a time to live that is over.
+5. A watch shows every change of its keys from its start on, each once, in the order of the log. With present values
+   first: those of some state, and of each key every change after the value shown.
+6. A key is expired by the leader only if its newest value has a time to live that is over.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from gnomon.log.tables.changes import KeyChange
 from gnomon.log.tables.key_entry import ABSENT, NEVER, KeyEntry
 from gnomon.log.tables.operations import Comparison
 
 
-class TableBatch(NamedTuple):
+class LoggedBatch(NamedTuple):
     """One batch of the log."""
 
     base_offset: int
@@ -82,6 +84,24 @@ class CountedSum:
     returned: float
 
 
+WatchedChange: TypeAlias = tuple[int, bytes, bytes | None, bool]
+"""Revision, key, value, and whether it expired."""
+
+
+@dataclass(slots=True, eq=False)
+class WatchedKeys:
+    """The events that one watch has shown so far."""
+
+    prefix: bytes
+    first: int | None
+    """The revision that it began at; None for present values first."""
+    currents: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
+    """Revision and value of each present value."""
+    changes: list[WatchedChange] = field(default_factory=list)
+    complete: float = -inf
+    """It was read until everything was shown that was acknowledged before this virtual second."""
+
+
 @dataclass(slots=True)
 class TableTruth:
     """The history of one table."""
@@ -91,6 +111,7 @@ class TableTruth:
     writes: list[TableWrite] = field(default_factory=list)
     reads: list[TableRead] = field(default_factory=list)
     sums: list[CountedSum] = field(default_factory=list)
+    watched: list[WatchedKeys] = field(default_factory=list)
     increments: int = 0
     """Increments that were called."""
 
@@ -102,7 +123,7 @@ class TableTruth:
         self.writes.append(found)
         return found
 
-    def check(self, batches: Sequence[TableBatch]) -> None:
+    def check(self, batches: Sequence[LoggedBatch]) -> None:
         """Compares the history with the whole log.
 
         Args:
@@ -116,6 +137,8 @@ class TableTruth:
         self._check_counter(log)
         self._check_expiries(log)
         self._check_reads(log)
+        for watched in self.watched:
+            self._check_watched(log, watched)
 
     # --- writes -------------------------------------------------------------------------------------------------
 
@@ -166,6 +189,17 @@ class TableTruth:
                 f" entries after {low} and up to {high}"
             )
 
+    def _check_watched(self, log: _WholeLog, watched: WatchedKeys) -> None:
+        end = max((end for at, end in self._acknowledged() if at < watched.complete), default=0)
+        begins = log.ends if watched.first is None else [watched.first]
+        right = [
+            begin
+            for begin in begins
+            if (watched.first is not None or log.current(watched.prefix, begin) == watched.currents)
+            and _begins_with(log.changes(watched.prefix, begin), watched.changes, end)
+        ]
+        assert right, f"a watch of {watched.prefix!r} from {watched.first} showed {watched.currents}, {watched.changes}"
+
     def _acknowledged(self) -> Iterator[tuple[float, int]]:
         for write in self.writes:
             if write.revision is not None:
@@ -182,6 +216,11 @@ class TableTruth:
                 yield TableRead(entries, write.called, write.returned, is_stale=final)
 
 
+def _begins_with(expected: Sequence[WatchedChange], shown: Sequence[WatchedChange], end: int) -> bool:
+    """Whether a watch has shown the first of the expected changes, and all of those below offset `end`."""
+    return list(shown) == list(expected[: len(shown)]) and all(each[0] >= end for each in expected[len(shown) :])
+
+
 def _seen(reads: Sequence[TableRead]) -> Iterator[tuple[float, int]]:
     for read in reads:
         for entry in read.entries.values():
@@ -192,7 +231,7 @@ def _seen(reads: Sequence[TableRead]) -> Iterator[tuple[float, int]]:
 class _WholeLog:
     """The log, and the entries after each of its records."""
 
-    def __init__(self, batches: Sequence[TableBatch]) -> None:
+    def __init__(self, batches: Sequence[LoggedBatch]) -> None:
         self.ends = [0]
         """The ends of the batches, and the start."""
         self.records: list[tuple[int, KeyChange]] = []
@@ -234,7 +273,7 @@ class _WholeLog:
         return found
 
     def place_of(self, write: TableWrite) -> int | None:
-        """Where a write begins; None if it is not in the log, or cannot be told from others."""
+        """Where a write begins; None if it is not in the log, or looks like others."""
         for number, (_, value) in enumerate(write.changes):
             if value is not None:
                 place = self._places.get(value)
@@ -253,12 +292,22 @@ class _WholeLog:
             return False
         return not read.whole or all(key in read.entries or not self.entry(key, end).version for key in self._entries)
 
+    def current(self, prefix: bytes, end: int) -> dict[bytes, tuple[int, bytes]]:
+        """Revision and value of each key with a prefix after the first `end` records."""
+        found = {key: self.entry(key, end) for key in self._entries if key.startswith(prefix)}
+        return {key: (entry.revision, entry.value) for key, entry in found.items() if entry.version}
+
+    def changes(self, prefix: bytes, begin: int) -> list[WatchedChange]:
+        """The changes of keys with a prefix from the record `begin` on."""
+        records = self.records[begin:]
+        return [(at, each.key, each.value, each.is_expiry) for at, each in records if each.key.startswith(prefix)]
+
     def final(self) -> dict[bytes, KeyEntry]:
         """The entries of all keys that have a value at the end."""
         found = {key: self.entry(key, self.end) for key in self._entries}
         return {key: entry for key, entry in found.items() if entry.version}
 
 
-def entries_after(batches: Sequence[TableBatch]) -> dict[bytes, KeyEntry]:
+def entries_after(batches: Sequence[LoggedBatch]) -> dict[bytes, KeyEntry]:
     """The entries that a log leaves."""
     return _WholeLog(batches).final()

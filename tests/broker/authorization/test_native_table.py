@@ -72,6 +72,7 @@ def arguments(method: NativeMethod, topic: str) -> list[Any]:
         NativeMethod.TABLE_GET: [topic, "", 0, b"k", False],
         NativeMethod.TABLE_SCAN: [topic, "", 0, b"", None, 10, False, False],
         NativeMethod.TABLE_COUNT: [topic, "", 0, b""],
+        NativeMethod.TABLE_WATCH: [topic, "", 0, b"", 0],
     }[method]
 
 
@@ -90,6 +91,9 @@ async def done(peer: RpcClient, method: NativeMethod, topic: str = PRESENT, topi
             attachment = build_batch([Record()], base_timestamp=0)
         if method is NativeMethod.WRITE or method.value.startswith("table_"):
             args[1] = topic_id
+        if method is NativeMethod.TABLE_WATCH:
+            async with peer.stream(method.value, *args) as stream:
+                return await stream.__anext__()
         return await peer.call(method.value, *args, attachment=attachment)
     except Exception as error:
         return error

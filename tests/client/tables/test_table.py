@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,21 +31,9 @@ from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.partitioner import partition_of
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records
 
-CONFIGS = {"gnomon.view": "kv", "gnomon.view.engine": "memory"}
+sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these tests: test folders are no packages
 
-
-def with_table(
-    scenario: Callable[[EmbeddedBroker, BrokerClient, Table], Awaitable[None]],
-    partitions: int = 1,
-    configs: Mapping[str, str] = CONFIGS,
-) -> None:
-    """Runs a scenario with an empty table `settings`."""
-
-    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
-        await kafka.create_topic("settings", partitions=partitions, configs=configs)
-        await scenario(broker, kafka, client.table("settings"))
-
-    play(run)
+from table_on_broker import CONFIGS, with_table
 
 
 def entry(key: bytes, value: bytes, revision: int, create_revision: int, version: int, **fields: Any) -> TableEntry:

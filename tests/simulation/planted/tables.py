@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from gnomon.broker.tables import table_state
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.recent_operations import RecentOperations
 from gnomon.broker.tables.table_state import TableState
+from gnomon.broker.tables.table_watches import KeyWatch
 from gnomon.broker.tables.transaction import ExpireKey
+from gnomon.client.tables.table_partition import TablePartition
 from gnomon.log.tables.changes import KeyPlacement
 
 from planted.planted_bug import ScenarioBugs
@@ -34,7 +37,7 @@ def without_produced_records(patch: pytest.MonkeyPatch) -> None:
         newest = dict(state._newest)
         give_out(state, changes, base_offset, append_time_ms)
         if changes.operation is None:
-            for _, entries in list(state._given_out)[-1:]:
+            for _, entries, _ in list(state._given_out)[-1:]:
                 for key in entries:
                     state._newest[key] = newest.get(key) or state.engine.get(key) or entries[key]
 
@@ -45,11 +48,11 @@ def without_produced_records(patch: pytest.MonkeyPatch) -> None:
 def _tolerant(durable: Any) -> Any:
     """`durable` of a table whose newest entries are not those that were given out."""
 
-    def tolerant(state: Any, next_offset: Any) -> None:
-        for _, entries in state._given_out:
+    def tolerant(state: Any, next_offset: Any) -> Any:
+        for _, entries, _ in state._given_out:
             for key, packed in entries.items():
                 state._newest.setdefault(key, packed)
-        durable(state, next_offset)
+        return durable(state, next_offset)
 
     return tolerant
 
@@ -64,64 +67,71 @@ def kept_after_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TableState, "durable", _tolerant(TableState.durable))
 
 
+def _before_looking(patch: pytest.MonkeyPatch, act: Callable[[Any], None]) -> None:
+    """Has `act` called with the state before a read looks at it."""
+    read = HostedTable.read
+
+    def prepared(table: Any, look: Any, refuse: Any, *, stale: bool = False) -> None:
+        def looking(state: Any) -> None:
+            act(state)
+            look(state)
+
+        read(table, looking, refuse, stale=stale)
+
+    patch.setattr(HostedTable, "read", prepared)
+
+
 @planted("a read shows what is not durable", breaks="broker.tables.table_state 1", quick=True)
 def before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
-    confirmed = HostedTable._confirmed
-
-    def early(table: Any, look: Any, refuse: Any, certain: bool) -> None:
-        state = table._state
+    def shown_early(state: Any) -> None:
         for key, packed in state._newest.items():
             state.engine.put(key, packed)
-        confirmed(table, look, refuse, certain)
 
-    patch.setattr(HostedTable, "_confirmed", early)
+    _before_looking(patch, shown_early)
 
 
 @planted("a read is not confirmed", breaks="broker.tables.hosted_table 4", scenario=TABLES_UNHEARD)
 def unconfirmed(patch: pytest.MonkeyPatch) -> None:
-    def read(table: Any, look: Any, refuse: Any, stale: bool, reason: str | None) -> None:
-        if reason is not None:
-            refuse(reason)
-        else:
-            look(table._state)
-
-    patch.setattr(HostedTable, "_read", read)
+    read = HostedTable.read
+    patch.setattr(
+        HostedTable, "read", lambda table, look, refuse, *, stale=False: read(table, look, refuse, stale=True)
+    )
 
 
 @planted("a batch is applied record by record", breaks="broker.tables.table_state 1", quick=True)
 def record_by_record(patch: pytest.MonkeyPatch) -> None:
+    """The last record of a batch is applied after the next read, or with the next batch."""
     durable = TableState.durable
+    late: dict[int, tuple[bytes, bytes | None]] = {}
 
-    def in_two_turns(state: Any, next_offset: Any) -> None:
-        late = getattr(state, "applied", 0)
-        held = {}
-        for end, entries in state._given_out:
-            if end <= next_offset and end == next_offset and len(entries) > 1:
-                held[list(entries)[-1]] = state.engine.get(list(entries)[-1])
-        durable(state, next_offset)
-        assert late <= state.applied
-        for key, before in held.items():
-            packed = state.engine.get(key)
-            if before is None:
-                state.engine.delete(key)
-            else:
-                state.engine.put(key, before)
-            pending.append((state, key, packed))
+    def finish(state: Any) -> None:
+        key, packed = late.pop(id(state), (b"", None))
+        if packed is not None:
+            state.engine.put(key, packed)
 
-    pending: list[Any] = []
-    confirmed = HostedTable._confirmed
-
-    def then_the_rest(table: Any, look: Any, refuse: Any, certain: bool) -> None:
-        confirmed(table, look, refuse, certain)
-        for state, key, packed in [each for each in pending if each[0] is table._state]:
-            if packed is None:
-                state.engine.delete(key)
-            else:
+    def in_two_turns(state: Any, next_offset: Any) -> Any:
+        finish(state)
+        last = state._given_out[-1][1] if state._given_out and state._given_out[-1][0] == next_offset else {}
+        before = {key: state.engine.get(key) for key in list(last)[-1:] if len(last) > 1}
+        applied = durable(state, next_offset)
+        for key, packed in before.items():
+            after = state.engine.get(key)
+            if packed is not None and after is not None:
+                late[id(state)] = key, after
                 state.engine.put(key, packed)
-        pending[:] = [each for each in pending if each[0] is not table._state]
+        return applied
 
     patch.setattr(TableState, "durable", in_two_turns)
-    patch.setattr(HostedTable, "_confirmed", then_the_rest)
+    read = HostedTable.read
+
+    def then_the_rest(table: Any, look: Any, refuse: Any, *, stale: bool = False) -> None:
+        def looking(state: Any) -> None:
+            look(state)
+            finish(state)
+
+        read(table, looking, refuse, stale=stale)
+
+    patch.setattr(HostedTable, "read", then_the_rest)
 
 
 @planted("a key that was put again expires", breaks="broker.tables.hosted_table 5", quick=True)
@@ -186,3 +196,26 @@ def placement_unchecked(patch: pytest.MonkeyPatch) -> None:
 )
 def view_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(configs, "check_kept", lambda before, after: None)
+
+
+@planted("a watch leaves a change out when its broker changes", breaks="client.tables.table_watch 1")
+def one_ahead(patch: pytest.MonkeyPatch) -> None:
+    watch = TablePartition.watch
+    patch.setattr(TablePartition, "watch", lambda partition, prefix, at: watch(partition, prefix, at + 1 if at else 0))
+
+
+@planted("a watch repeats a change when its broker changes", breaks="client.tables.table_watch 1", quick=True)
+def one_behind(patch: pytest.MonkeyPatch) -> None:
+    watch = TablePartition.watch
+    patch.setattr(TablePartition, "watch", lambda partition, prefix, at: watch(partition, prefix, max(0, at - 1)))
+
+
+@planted("a watch that waits passes over a change of its keys", breaks="broker.tables.table_watches 2", quick=True)
+def passed_over(patch: pytest.MonkeyPatch) -> None:
+    def passing(watch: Any, batch: Any) -> None:
+        if watch.position == batch.base_offset:
+            watch.position = batch.next_offset
+        else:
+            watch.wake()
+
+    patch.setattr(KeyWatch, "applied", passing)
