@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -97,6 +97,9 @@ class HostedTable:
         self._waiting: list[Ready] = []
         self._collected: deque[tuple[Offset, TableChanges, int]] = deque()
         self._collected_bytes = 0
+        self._applying = False
+        self._readers: list[Callable[[TableState], None]] = []
+        """Confirmed reads that wait until a batch is applied as a whole."""
         self._collected_from: Offset | None = None
         """Everything that is given out from this offset on is in `_collected`; None while nothing is collected."""
         self.watches = TableWatches()
@@ -172,12 +175,32 @@ class HostedTable:
 
     def durable(self, next_offset: Offset) -> None:
         """See `LogView`."""
-        if self._live:
-            for batch in self._state.durable(next_offset):
-                self.watches.applied(batch)
-            self._expire_in_time()
-        else:
+        if not self._live:
             self.watches.wake()
+            return
+        self._applied(self._state.durable(next_offset))
+        if self._state.is_behind and not self._applying:
+            self._applying = True
+            self._tasks.start_soon(self._apply_rest)
+
+    def _applied(self, batches: Sequence[AppliedBatch]) -> None:
+        for batch in batches:
+            self.watches.applied(batch)
+        if not self._state.is_behind:
+            self._expire_in_time()
+            self._answer_readers()
+
+    async def _apply_rest(self) -> None:
+        """Applies a batch of many records in several turns."""
+        while self._state.is_behind:
+            await self._clock.sleep(PAUSE_SECONDS)
+            self._applied(self._state.apply())
+        self._applying = False
+
+    def _answer_readers(self) -> None:
+        readers, self._readers = self._readers, []
+        for look in readers:
+            look(self._state)
 
     def lost(self) -> None:
         """See `LogView`."""
@@ -245,10 +268,11 @@ class HostedTable:
             await self._read_on(log, end)
         elif self._state.applied < self._collected_from:
             await self._clock.sleep(PAUSE_SECONDS)  # batches that were in flight when the loading began
-        elif self._apply_collected(log):
-            self._live = True
         else:
-            await self._clock.sleep(PAUSE_SECONDS)
+            await self._apply_collected(log)
+            if not self._collected:
+                self._state.durable(min(log.high_watermark, self._state.given_out))
+                self._live = not self._state.is_behind
         return self._live
 
     async def _read_on(self, log: PartitionLog, end: Offset) -> None:
@@ -261,20 +285,25 @@ class HostedTable:
             append_time_ms = header.max_timestamp if header.is_log_append_time else -1
             self._state.give_out(changes, Offset(header.base_offset), append_time_ms)
             self._state.durable(Offset(header.next_offset))
-            await trio.lowlevel.checkpoint()
+            await self._apply_all()
 
-    def _apply_collected(self, log: PartitionLog) -> bool:
-        """Applies as many of the kept batches as a turn allows; returns whether none is left."""
-        applied, state = 0, self._state
-        while self._collected:
+    async def _apply_collected(self, log: PartitionLog) -> None:
+        """Applies some of the batches that were kept; those that are not durable are given out again."""
+        state, records = self._state, 0
+        while self._collected and records <= RECORDS_AT_ONCE_MAX and not state.is_behind:
             base_offset, changes, append_time_ms = self._collected.popleft()
             self._collected_bytes -= changes.size_bytes
             state.give_out(changes, base_offset, append_time_ms)
             state.durable(min(log.high_watermark, state.given_out))
-            applied += len(changes.changes)
-            if applied >= RECORDS_AT_ONCE_MAX:
-                break
-        return not self._collected
+            records += len(changes.changes)
+        if self._collected or state.is_behind:
+            await self._apply_all()
+
+    async def _apply_all(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while self._state.is_behind:
+            self._state.apply()
+            await self._clock.sleep(PAUSE_SECONDS)
 
     async def _changes_of(self, batch: bytes, header: BatchHeader) -> TableChanges:
         view = memoryview(batch)
@@ -360,15 +389,21 @@ class HostedTable:
         if reason is not None or self._partition.log is None:
             refuse(reason or self._progress())
         elif stale:
-            look(self._state)
+            self._look(look)
         else:
             self._partition.confirm(partial(self._confirmed, look, refuse))
 
     def _confirmed(self, look: Callable[[TableState], None], refuse: Callable[[str], None], certain: bool) -> None:
         if certain and self._live:
-            look(self._state)
+            self._look(look)
         else:
             refuse("this broker does not know whether it still leads the partition")
+
+    def _look(self, look: Callable[[TableState], None]) -> None:
+        if self._state.is_behind:
+            self._readers.append(look)
+        else:
+            look(self._state)
 
     # --- expiry ---------------------------------------------------------------------------------------------------
 

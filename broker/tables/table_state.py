@@ -1,6 +1,7 @@
 """The state of one partition's table: what is applied, and what was given out and is not durable yet. Pure.
 
 1. Readers see what is applied: the changes of the durable batches, in the order of the log, each batch as a whole.
+   A batch of many records is applied in several turns; meanwhile the table is behind, and readers wait.
 2. Decisions see the newest entry of each key, which counts the changes that were given out and are not durable.
 3. Batches become durable in the order in which they were given out. When one fails, all behind it are lost, and the
    newest entries are the applied ones.
@@ -12,13 +13,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from gnomon.broker.tables.memory_engine import MemoryEngine
 from gnomon.broker.tables.recent_operations import DoneOperation, RecentOperations
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import NO_TTL, KeyChange, TableChanges
 from gnomon.log.tables.key_entry import NEVER, numbers_of, pack_entry
+
+APPLIED_AT_ONCE: Final = 1_000
+"""Records that are applied in one turn: some 2 ms."""
 
 
 class AppliedBatch(NamedTuple):
@@ -33,6 +38,17 @@ class AppliedBatch(NamedTuple):
         return Offset(self.base_offset + len(self.changes))
 
 
+@dataclass(slots=True)
+class _DurableBatch:
+    """A durable batch that is being applied."""
+
+    end: Offset
+    items: Sequence[tuple[bytes, bytes]]
+    batch: AppliedBatch
+    applied: int = 0
+    """The number of items that are applied."""
+
+
 class TableState:
     """The entries of one partition."""
 
@@ -44,13 +60,17 @@ class TableState:
         self.operations = RecentOperations()
         self._newest: dict[bytes, bytes] = {}
         """The newest entries of keys with changes that are not durable."""
+        self._durable: deque[_DurableBatch] = deque()
+        """The durable batches that are not applied as a whole."""
         self._given_out: deque[tuple[Offset, dict[bytes, bytes], AppliedBatch]] = deque()
         """End, entries and changes of each batch that is not durable."""
 
     @property
     def given_out(self) -> Offset:
         """The end of what was given out."""
-        return self._given_out[-1][0] if self._given_out else self.applied
+        if self._given_out:
+            return self._given_out[-1][0]
+        return self._durable[-1].end if self._durable else self.applied
 
     def newest(self, key: bytes) -> bytes | None:
         """The newest entry of a key, durable or not; one of version 0, or None, if it has no value."""
@@ -90,24 +110,49 @@ class TableState:
         return entries
 
     def durable(self, next_offset: Offset) -> list[AppliedBatch]:
-        """Everything below `next_offset` is durable: applies it, and returns the batches that were applied."""
-        applied = []
-        engine, newest, given_out = self.engine, self._newest, self._given_out
+        """Everything below `next_offset` is durable; returns as `apply`."""
+        given_out = self._given_out
         while given_out and given_out[0][0] <= next_offset:
-            self.applied, entries, batch = given_out.popleft()
-            applied.append(batch)
-            for key, packed in entries.items():
-                if numbers_of(packed)[2]:
-                    engine.put(key, packed)
-                else:
-                    engine.delete(key)
-                if newest[key] is packed:
-                    del newest[key]
+            end, entries, batch = given_out.popleft()
+            self._durable.append(_DurableBatch(end, list(entries.items()), batch))
         self.operations.durable(next_offset)
+        return self.apply()
+
+    def apply(self) -> list[AppliedBatch]:
+        """Applies as many durable records as a turn allows, and returns the batches that are applied now as a whole."""
+        room, durable = APPLIED_AT_ONCE, self._durable
+        applied = []
+        while durable and room > 0:
+            oldest = durable[0]
+            items = oldest.items[oldest.applied : oldest.applied + room]
+            self._put(items)
+            room -= len(items)
+            oldest.applied += len(items)
+            if oldest.applied == len(oldest.items):
+                durable.popleft()
+                self.applied = oldest.end
+                applied.append(oldest.batch)
         return applied
+
+    def _put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
+        engine, newest = self.engine, self._newest
+        for key, packed in items:
+            if numbers_of(packed)[2]:
+                engine.put(key, packed)
+            else:
+                engine.delete(key)
+            if newest[key] is packed:
+                del newest[key]
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether some durable records are not applied: readers wait until they are."""
+        return bool(self._durable)
 
     def lost(self) -> None:
         """The batches that are not durable have failed."""
         self._newest.clear()
+        for batch in self._durable:
+            self._newest.update(batch.items[batch.applied :])
         self._given_out.clear()
         self.operations.lost()

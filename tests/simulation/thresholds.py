@@ -27,7 +27,7 @@ from gnomon.broker.shadow import image
 from gnomon.broker.shadow import partition as shadow_partition
 from gnomon.broker.subscriptions import hosted_partition, stations
 from gnomon.broker.subscriptions.positions import segment_store
-from gnomon.broker.tables import hosted_table
+from gnomon.broker.tables import hosted_table, table_state
 from gnomon.log import chains, log_reader
 from gnomon.metadata import service, state
 
@@ -79,6 +79,7 @@ THRESHOLDS = tuple(
         (produce, "WEIGHT_BYTES", (1, 100)),
         (partitions_in_use, "TASKS_PER_TURN", (1, 2)),
         (hosted_table, "READ_BYTES", (1, 300)),
+        (table_state, "APPLIED_AT_ONCE", (1, 2)),
         (hosted_table, "RECORDS_AT_ONCE_MAX", (0, 1)),
         (hosted_table, "COLLECTED_BYTES_MAX", (1, 1_000)),
         (hosted_table, "EXPIRIES_AT_ONCE", (1, 2)),
