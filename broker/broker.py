@@ -44,6 +44,7 @@ from gnomon.broker.retention.read_holds import ReadHolds
 from gnomon.broker.retention.retention import Retention
 from gnomon.broker.state_logs import PartitionStateLogs
 from gnomon.broker.storage import Storage
+from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.broker.topic_metrics import TopicMetrics
 from gnomon.broker.topics.copies import Copies
 from gnomon.broker.topics.deleted_topics import DeletedTopics
@@ -55,7 +56,7 @@ from gnomon.broker.topics.topics import Topics
 from gnomon.metadata.client import Metadata
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings.settings import ShadowReplicationSettings
+from gnomon.runtime.settings.settings import ShadowReplicationSettings, TableSettings
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import Clock, World
@@ -86,6 +87,7 @@ class Broker:
         limits: BrokerLimits,
         quorum: Quorum,
         replication: ShadowReplicationSettings,
+        tables: TableSettings,
         policy: BrokerPolicy,
         authorizer: Authorizer,
         turns: Turns,
@@ -109,7 +111,7 @@ class Broker:
         """Batches that were sent to partitions which this broker does not lead."""
         self.placement = Placement(membership, lambda topic: self.topics.image.get_by_id(topic.id) is not None)
         self._make_topics(clock, fewer_copies=limits.acknowledge_with_fewer_copies)
-        self._make_partitions(world, membership, policy)
+        self._make_partitions(world, membership, tables, policy)
         self.topics.watch(ended=lambda topic, shadows: self.placement.forget(topic))
         self.topics.watch(ended=lambda topic, shadows: self.copies.forget(topic))
         self.records = TopicRecords(self.storage, self.topics, log)
@@ -133,8 +135,12 @@ class Broker:
             storage.metadata, clock, log, configs, self.placement.node_id, self.topics.configure
         )
 
-    def _make_partitions(self, world: World, membership: Membership, policy: BrokerPolicy) -> None:
+    def _make_partitions(
+        self, world: World, membership: Membership, tables: TableSettings, policy: BrokerPolicy
+    ) -> None:
         self.batch_thread = BatchThread(world)
+        self.tables_memory = memory = TablesMemory(tables.memory_bytes_max)
+        self.metrics.watch("table_memory_bytes", "Memory of the entries of tables", lambda: memory.bytes_used)
         self.partitions = PartitionsInUse(
             self.topics,
             self.placement,
@@ -144,6 +150,7 @@ class Broker:
             self.refused,
             self.turns,
             self.batch_thread,
+            self.tables_memory,
             world.clock,
             self.timers,
             self.log,

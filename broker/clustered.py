@@ -23,7 +23,12 @@ from gnomon.metadata.client import Metadata
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings.settings import BrokerSettings, ShadowReplicationSettings, SubscriptionsSettings
+from gnomon.runtime.settings.settings import (
+    BrokerSettings,
+    ShadowReplicationSettings,
+    SubscriptionsSettings,
+    TableSettings,
+)
 from gnomon.runtime.world import World
 
 LOG_DIRECTORY: Final = "/ledgers"
@@ -44,6 +49,7 @@ class BrokerNodeSettings:
     """The quorum of new ledgers; while too few bookies accept entries, no partition without a ledger is writable."""
     subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
     shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
+    table: TableSettings = field(default_factory=TableSettings)
     limits: BrokerLimits = field(default_factory=lambda: BrokerLimits.of(BrokerSettings()))
     label_sets_max: int = 0
     """See `Metrics`."""
@@ -88,6 +94,7 @@ async def run_broker(
         settings.limits,
         settings.quorum,
         settings.shadow_replication,
+        settings.table,
         ONE_OF_SEVERAL,
         authorizer,
         Turns(world.network, by_network=True),

@@ -108,6 +108,7 @@ async def run_standalone(
             limits,
             Quorum(),
             settings.shadow_replication,
+            settings.table,
             CLUSTER_OF_ONE,
             authorizer,
             turns,

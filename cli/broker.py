@@ -90,6 +90,7 @@ def _told(settings: Settings) -> BrokerNodeSettings:
         quorum=quorum,
         subscriptions=settings.subscriptions,
         shadow_replication=settings.shadow_replication,
+        table=settings.table,
         limits=BrokerLimits.of(at),
         label_sets_max=settings.metrics.label_sets_max,
         kafka=settings.kafka,

@@ -49,6 +49,7 @@ COMMANDS = {
     "produce": CommandPlace("kafka.produce", "produce", "Write the lines of standard input to a topic."),
     "consume": CommandPlace("kafka.consume", "consume", "Write the records of a topic to standard output."),
     "write": CommandPlace("native.write", "write", "Write standard input as one record, if the log ends as expected."),
+    "kv": CommandPlace("kv.kv", "kv", "Create tables, and read and write their keys."),
     "fence": CommandPlace("native.fence", "fence", "Give a partition a fencing token."),
     "position": CommandPlace("native.end_of_log", "position", "Show the last record of a partition."),
     "bench": CommandPlace(

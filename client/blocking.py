@@ -25,6 +25,7 @@ from gnomon.client.described_subscription import DescribedSubscription, IdleSubs
 from gnomon.client.errors import ConsumerClosed
 from gnomon.client.message import Message
 from gnomon.client.subscriptions import Subscriptions
+from gnomon.client.tables.blocking_table import BlockingTable
 from gnomon.client.writes.blocking_writer import BlockingWriter
 from gnomon.client.writes.client_write import WriteRecord
 from gnomon.client.writes.end import End
@@ -288,6 +289,10 @@ class BlockingClient:
     def end(self, topic: str, partition: int = 0) -> End:
         """See `NativeClient.end`."""
         return self._thread.call(self._client.end, topic, partition)
+
+    def table(self, topic: str) -> BlockingTable:
+        """See `NativeClient.table`."""
+        return BlockingTable(self._thread, self._client.table(topic))
 
     def subscribe(
         self,

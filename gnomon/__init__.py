@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from gnomon.client.errors import CrossPartition as CrossPartition
     from gnomon.client.errors import NotATable as NotATable
     from gnomon.client.errors import TooLarge as TooLarge
+    from gnomon.client.tables.blocking_table import BlockingTable as BlockingTable
     from gnomon.client.tables.table import Table as Table
     from gnomon.log.tables.table_entry import Page as Page
     from gnomon.log.tables.table_entry import TableEntry as TableEntry
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "BlockingTable": "client.tables.blocking_table",
     "Compacted": "client.errors",
     "TableEvent": "client.tables.table_watch",
     "TableWatch": "client.tables.table_watch",

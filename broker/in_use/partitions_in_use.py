@@ -29,6 +29,7 @@ from gnomon.broker.shadow.partition import ShadowPartition
 from gnomon.broker.shadow.source import SourceLedgers
 from gnomon.broker.storage import Storage
 from gnomon.broker.tables.hosted_table import HostedTable
+from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.chains import ledgers_prefix, stored_bytes
 from gnomon.log.log_reader import LogBounds
@@ -65,6 +66,7 @@ class PartitionsInUse:
         refused: RefusedBatches,
         turns: Turns,
         batch_thread: BatchThread,
+        tables_memory: TablesMemory,
         clock: Clock,
         timers: Timers,
         log: Logger,
@@ -83,6 +85,7 @@ class PartitionsInUse:
         self._refused = refused
         self._turns = turns
         self._batch_thread = batch_thread
+        self._tables_memory = tables_memory
         self._clock = clock
         self._timers = timers
         self._log = log
@@ -149,6 +152,7 @@ class PartitionsInUse:
             partition.view = HostedTable(
                 partition,
                 KeyPlacement(index, topic.partitions),
+                self._tables_memory,
                 self._batch_thread,
                 self._clock,
                 self._timers,

@@ -56,6 +56,7 @@ class LogView(Protocol):
 
         Raises:
             ViewBehind: the view cannot decide now.
+            BatchRejected: the view does not take what the operation would write.
         """
 
     def give_out(self, changes: Any, base_offset: Offset, append_time_ms: int) -> None:

@@ -239,6 +239,9 @@ class Writable(Readable):
         except ViewBehind as error:
             callback.appended(slot, Produced.refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return None
+        except BatchRejected as error:
+            callback.appended(slot, Produced.refusal(error.error_code, error.text))
+            return None
         if isinstance(decided, Duplicate):
             self._appends.repeated(log, decided, callback, slot)
             return None

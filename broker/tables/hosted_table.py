@@ -34,6 +34,7 @@ from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, RECODE
 from gnomon.broker.tables.memory_engine import MemoryEngine
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
 from gnomon.broker.tables.table_watches import TableWatches
+from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.broker.tables.transaction import ExpireKey, Transaction, batch_of, decide
 from gnomon.client.errors import Compacted
 from gnomon.log.entry import Offset
@@ -76,6 +77,7 @@ class HostedTable:
         self,
         partition: Partition,
         placement: KeyPlacement,
+        memory: TablesMemory,
         batch_thread: BatchThread,
         clock: Clock,
         timers: Timers,
@@ -85,12 +87,13 @@ class HostedTable:
         """A table that nobody has used."""
         self._partition = partition
         self._placement = placement
+        self._memory = memory
         self._batch_thread = batch_thread
         self._clock = clock
         self._timers = timers
         self._tasks = tasks
         self._logger = logger
-        self._state = TableState(MemoryEngine(), Offset(0))
+        self._state = TableState(MemoryEngine(memory), Offset(0))
         self._live = False
         self._loading = False
         self._used = False
@@ -121,6 +124,7 @@ class HostedTable:
         self._stop_following()
         self.watches.end()
         self._used = False
+        self._state.engine.clear()
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
 
@@ -134,13 +138,28 @@ class HostedTable:
         if batch.records_count > RECORDS_AT_ONCE_MAX or len(view) > AT_ONCE_BYTES_MAX:
             raise TakesLong
         try:
-            return produced_changes(view, batch, AT_ONCE_BYTES_MAX, self._placement)
+            changes = produced_changes(view, batch, AT_ONCE_BYTES_MAX, self._placement)
         except UnpackedTooLarge:
             raise TakesLong from None
+        self._check_memory(changes.changes)
+        return changes
 
     def changes_in_thread(self, view: memoryview, batch: BatchHeader, bytes_max: int) -> TableChanges:
         """See `LogView`."""
-        return produced_changes(view, batch, bytes_max, self._placement)
+        changes = produced_changes(view, batch, bytes_max, self._placement)
+        self._check_memory(changes.changes)
+        return changes
+
+    def _check_memory(self, changes: Sequence[KeyChange]) -> None:
+        """Checks that the puts among the changes fit into the memory of all tables.
+
+        Raises:
+            BatchRejected: they do not.
+        """
+        more_bytes = sum(len(change.key) + len(change.value) for change in changes if change.value is not None)
+        refusal = self._memory.refusal(more_bytes) if more_bytes else None
+        if refusal is not None:
+            raise BatchRejected(ErrorCode.POLICY_VIOLATION, refusal)
 
     def decide(
         self, operation: Transaction, base_offset: Offset, now_ms: int
@@ -159,6 +178,7 @@ class HostedTable:
         changes = decide(operation, state.newest, base_offset, now_ms)
         if not changes:
             return None
+        self._check_memory(changes)
         if numbered is not None:
             numbered = numbered._replace(succeeded=operation.succeeded)
         return batch_of(changes, numbered, now_ms), TableChanges(changes, numbered, operation.answers)

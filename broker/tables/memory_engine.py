@@ -13,6 +13,7 @@ from typing import Final
 
 from sortedcontainers import SortedList
 
+from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.tables.key_entry import NEVER, numbers_of
 
 SHARDS: Final = 256
@@ -23,8 +24,9 @@ ENTRY_BYTES: Final = 180
 class MemoryEngine:
     """A sorted map from keys to stored entries (`key_entry`)."""
 
-    def __init__(self) -> None:
-        """No key has an entry."""
+    def __init__(self, memory: TablesMemory) -> None:
+        """No key has an entry; `memory` counts those of all tables."""
+        self._memory = memory
         self._shards: list[dict[bytes, bytes]] = [{} for _ in range(SHARDS)]
         self._keys: SortedList = SortedList()
         self._expiries: SortedList = SortedList()
@@ -45,10 +47,10 @@ class MemoryEngine:
         before = shard.get(key)
         if before is None:
             self._keys.add(key)
-            self.bytes_used += len(key) + ENTRY_BYTES
+            self._count(len(packed) + len(key) + ENTRY_BYTES)
         else:
-            self._forget(key, before)
-        self.bytes_used += len(packed)
+            self._forget_expiry(key, before)
+            self._count(len(packed) - len(before))
         shard[key] = packed
         expires_ms = numbers_of(packed)[3]
         if expires_ms != NEVER:
@@ -59,11 +61,22 @@ class MemoryEngine:
         before = self._shards[hash(key) % SHARDS].pop(key, None)
         if before is not None:
             self._keys.remove(key)
-            self._forget(key, before)
-            self.bytes_used -= len(key) + ENTRY_BYTES
+            self._forget_expiry(key, before)
+            self._count(-len(before) - len(key) - ENTRY_BYTES)
 
-    def _forget(self, key: bytes, packed: bytes) -> None:
-        self.bytes_used -= len(packed)
+    def clear(self) -> None:
+        """Removes all entries."""
+        self._count(-self.bytes_used)
+        for shard in self._shards:
+            shard.clear()
+        self._keys.clear()
+        self._expiries.clear()
+
+    def _count(self, more_bytes: int) -> None:
+        self.bytes_used += more_bytes
+        self._memory.bytes_used += more_bytes
+
+    def _forget_expiry(self, key: bytes, packed: bytes) -> None:
         expires_ms = numbers_of(packed)[3]
         if expires_ms != NEVER:
             self._expiries.remove((expires_ms, key))

@@ -27,6 +27,8 @@ TTL: Final = "gnomon.ttl.ms"
 TTL_MS_MAX: Final = 1 << 50
 """Some 35,000 years: the expiry of any record fits into 64 bits."""
 NO_TTL: Final = 0
+RECORDS_MAX: Final = 10_000
+"""The most records of a batch, as librdkafka's `batch.num.messages` has by default."""
 _DIGITS: Final = re.compile(rb"[0-9]{1,16}")
 
 
@@ -105,6 +107,10 @@ def produced_changes(
 
 
 def _changes(view: memoryview, batch: BatchHeader, bytes_max: int, placement: KeyPlacement | None) -> TableChanges:
+    if batch.records_count > RECORDS_MAX:
+        raise _refused(
+            f"the batch has {batch.records_count} records: a table takes {RECORDS_MAX}, send smaller batches"
+        )
     own, operation = is_own(batch), None
     changes = []
     base_ms = batch.base_timestamp

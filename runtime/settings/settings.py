@@ -269,6 +269,16 @@ class ShadowReplicationSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TableSettings:
+    """Tables (topics with `gnomon.view=kv`) of a broker."""
+
+    memory_bytes_max: int = _setting(
+        1 << 30,
+        "Memory of all tables of a broker whose entries are in memory; a write that needs more is refused.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkSettings:
     """The sockets of a process."""
 
@@ -318,6 +328,7 @@ class Settings:
     auditor: AuditorSettings = field(default_factory=AuditorSettings)
     subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
     shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
+    table: TableSettings = field(default_factory=TableSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogOutputSettings = field(default_factory=LogOutputSettings)

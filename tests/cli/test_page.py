@@ -11,7 +11,7 @@ from gnomon.cli.exit import Exit
 from gnomon.cli.main import COMMANDS, main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-OPTION = r"--[a-z][a-z-]*"
+OPTION = r"--[a-z][a-z0-9-]*"
 EVERYWHERE = {"--help", "--output", "--bootstrap-server", "--profile", "--config", "--data-dir"}
 
 

@@ -25,7 +25,7 @@ import trio
 from gnomon.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from gnomon.broker.kafka.connections.server import KafkaServer
 from gnomon.broker.standalone import Serving, run_standalone
-from gnomon.runtime.settings.settings import BrokerSettings, MetricsSettings, Settings
+from gnomon.runtime.settings.settings import BrokerSettings, MetricsSettings, Settings, TableSettings
 from gnomon.runtime.world import Connection
 from gnomon.testing.simulation.coverage import SimulatedLogger
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
@@ -323,6 +323,7 @@ def simulate_broker(
     seed: int | str = 1,
     kafka: Mapping[str, str] | None = None,
     broker: BrokerSettings | None = None,
+    table: TableSettings | None = None,
     label_sets_max: int = 0,
 ) -> T:
     """Runs a scenario against a broker that serves, on virtual time.
@@ -331,6 +332,7 @@ def simulate_broker(
         label_sets_max: the setting `metrics.label_sets_max`.
         kafka: the broker's settings by Kafka's names.
         broker: the broker's limits; the simulation replaces the addresses in them.
+        table: the settings of tables.
 
     Raises:
         SimulationFailed: the broker failed; an exception of the scenario is raised as it is.
@@ -338,6 +340,7 @@ def simulate_broker(
     settings = replace(
         Settings(),
         data_dir=Path("/data"),
+        table=table or TableSettings(),
         broker=replace(
             broker or BrokerSettings(),
             kafka_host=HOST,

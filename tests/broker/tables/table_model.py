@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gnomon.broker.tables.memory_engine import MemoryEngine
 from gnomon.broker.tables.table_state import TableState
+from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import NO_TTL, KeyChange, TableChanges
 from gnomon.log.tables.key_entry import NEVER, KeyEntry, unpack_entry
@@ -21,7 +22,7 @@ def deletion(key: bytes) -> KeyChange:
 
 
 def new_state() -> TableState:
-    return TableState(MemoryEngine(), Offset(0))
+    return TableState(MemoryEngine(TablesMemory(1 << 30)), Offset(0))
 
 
 def give_out(state: TableState, *changes: KeyChange, operation: OperationId | None = None) -> None:

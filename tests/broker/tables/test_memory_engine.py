@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.broker.tables.memory_engine import ENTRY_BYTES, MemoryEngine, prefix_end
+from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.tables.key_entry import NEVER, pack_entry
 
 KEYS = st.binary(max_size=3) | st.sampled_from([b"\xff" * 500, b"\xff" * 499, b"\0" * 500])
@@ -16,7 +17,7 @@ def packed(value: bytes, expires_ms: int = NEVER) -> bytes:
 
 
 def filled(keys: list[bytes]) -> MemoryEngine:
-    engine = MemoryEngine()
+    engine = MemoryEngine(TablesMemory(1 << 30))
     for key in keys:
         engine.put(key, packed(b"of " + key))
     return engine
@@ -41,7 +42,8 @@ def test_a_scan_goes_on_after_a_key_without_a_gap_or_a_repeat(keys: list[bytes],
 @settings(deadline=None)
 @given(st.lists(st.tuples(KEYS, st.binary(max_size=9) | st.none())))
 def test_the_used_bytes_are_those_of_the_present_entries(changes: list[tuple[bytes, bytes | None]]) -> None:
-    engine, model = MemoryEngine(), dict[bytes, bytes]()
+    memory = TablesMemory(1 << 30)
+    engine, model = MemoryEngine(memory), dict[bytes, bytes]()
     for key, value in changes:
         if value is None:
             engine.delete(key)
@@ -50,8 +52,12 @@ def test_the_used_bytes_are_those_of_the_present_entries(changes: list[tuple[byt
             model[key] = packed(value)
             engine.put(key, model[key])
     assert engine.bytes_used == sum(len(key) + len(entry) + ENTRY_BYTES for key, entry in model.items())
+    assert memory.bytes_used == engine.bytes_used
     assert {key: engine.get(key) for key in model} == model
     assert len(engine) == len(model)
+    engine.clear()
+    assert (memory.bytes_used, engine.bytes_used, len(engine)) == (0, 0, 0)
+    assert list(engine.scan(b"", None)) == []
 
 
 @settings(deadline=None)
@@ -59,7 +65,7 @@ def test_the_used_bytes_are_those_of_the_present_entries(changes: list[tuple[byt
 def test_the_keys_that_expire_are_known_by_their_time(
     changes: list[tuple[bytes, int | None]], until_ms: int, count: int
 ) -> None:
-    engine, model = MemoryEngine(), dict[bytes, int]()
+    engine, model = MemoryEngine(TablesMemory(1 << 30)), dict[bytes, int]()
     for key, expires_ms in changes:
         model.pop(key, None)
         if expires_ms is None:

@@ -17,6 +17,7 @@ from gnomon.client.errors import (
     CompareFailed,
     CrossPartition,
     InvalidCall,
+    InvalidRecords,
     NoSuchTopic,
     NotATable,
     TooLarge,
@@ -25,6 +26,7 @@ from gnomon.client.tables.table import Table
 from gnomon.log.tables.changes import TTL
 from gnomon.log.tables.operations import DeleteKey, GetKey, IncrementKey, PutKey
 from gnomon.log.tables.table_entry import TableEntry
+from gnomon.runtime.settings.settings import TableSettings
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
@@ -306,6 +308,24 @@ def test_a_value_that_the_topic_does_not_take_is_too_large() -> None:
         assert await table.put(b"a", bytes(9_000)) == 0
 
     with_table(scenario, configs={**CONFIGS, "max.message.bytes": "10000"})
+
+
+def test_a_write_beyond_the_memory_of_tables_is_refused_and_deletions_are_not() -> None:
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        await kafka.create_topic("settings", configs=CONFIGS)
+        table = client.table("settings")
+        for number in range(3):
+            await table.put(b"%d" % number, bytes(2_500))
+        with pytest.raises(InvalidRecords, match=r"would exceed the 10000 of table\.memory_bytes_max"):
+            await table.put(b"3", bytes(2_500))
+        answer = await produced(kafka, Record(key=b"3", value=bytes(2_500)))
+        assert answer.error_code == ErrorCode.POLICY_VIOLATION
+        assert (await produced(kafka, Record(key=b"0"))).error_code == ErrorCode.NONE
+        await table.delete(b"1")
+        await table.put(b"3", bytes(2_500))
+        assert broker.serving.broker.tables_memory.bytes_used < 10_000
+
+    play(run, table=TableSettings(memory_bytes_max=10_000))
 
 
 def test_an_ordinary_topic_is_no_table() -> None:

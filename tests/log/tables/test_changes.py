@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gnomon.log.tables.changes import (
     NO_TTL,
+    RECORDS_MAX,
     TTL,
     TTL_MS_MAX,
     KeyChange,
@@ -99,6 +100,12 @@ def test_any_other_time_to_live_refuses_its_batch(given_ttls: Sequence[bytes | N
 def test_a_time_to_live_needs_a_time_to_count_from() -> None:  # 4
     text = refusal(Record(key=b"a", value=b"1", headers=((TTL, b"5"),)), base_timestamp=-1)
     assert "no time to count it from" in text
+
+
+def test_a_batch_of_more_than_10000_records_is_refused() -> None:
+    record = Record(key=b"a", value=b"")
+    assert len(produced(batch(*[record] * RECORDS_MAX)).changes) == RECORDS_MAX
+    assert "10001 records: a table takes 10000" in refusal(*[record] * (RECORDS_MAX + 1))
 
 
 def test_records_that_cannot_be_read_refuse_their_batch() -> None:

@@ -1,0 +1,1 @@
+"""Commands on tables, topics that are read by key."""
