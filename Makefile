@@ -18,7 +18,7 @@ run: $(STAMP) ## the main job on real input: 336,776 flights through a broker th
 	@$(BIN)/python -m bench.flights
 
 test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/attacks  # measures alone
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/attacks --ignore tests/chaos  # these measure alone
 
 check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built package
 	@$(BIN)/ruff format --check .

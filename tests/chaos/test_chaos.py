@@ -1,6 +1,6 @@
 """A real cluster under real clients, while its processes are killed and stopped, its disks fill and its links are cut.
 
-`make chaos MINUTES=10 [SEED=n] [METADATA=etcd]`; as one of the tests it takes half a minute. The figures come
+`make chaos MINUTES=10 [SEED=n] [METADATA=etcd]`; the project's own check runs it for half a minute. The figures come
 with pytest's `-s`.
 """
 

@@ -57,7 +57,7 @@ def _tolerant(durable: Any) -> Any:
     return tolerant
 
 
-@planted("the newest entries stay after a failed append", breaks="broker.tables.table_state 3", quick=True)
+@planted("the newest entries stay after a failed append", breaks="broker.tables.table_state 3")
 def kept_after_a_failure(patch: pytest.MonkeyPatch) -> None:
     def lost(state: Any) -> None:
         state._given_out.clear()
@@ -134,7 +134,7 @@ def record_by_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostedTable, "read", then_the_rest)
 
 
-@planted("a key that was put again expires", breaks="broker.tables.hosted_table 5", quick=True)
+@planted("a key that was put again expires", breaks="broker.tables.hosted_table 5")
 def put_again(patch: pytest.MonkeyPatch) -> None:
     decide = HostedTable.decide
 
