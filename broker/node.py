@@ -305,7 +305,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
             clock,
             tasks,
         ).methods(),
-        TableMethods(access, targets, tasks).methods(),
+        TableMethods(access, targets, clock, tasks).methods(),
         broker.receiver.methods(access),
     )
     counted = ConnectionLimits(broker.configs, limits.connections_max)

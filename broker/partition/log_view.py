@@ -47,6 +47,9 @@ class LogView(Protocol):
             BatchRejected: the view does not take it.
         """
 
+    async def prepare(self, changes: Any) -> None:
+        """Does some of the work of `give_out` for a batch of many records; no other is given out meanwhile."""
+
     def decide(self, operation: Any, base_offset: Offset, now_ms: int) -> tuple[bytes, Any] | Duplicate | None:
         """Decides an operation whose turn it is.
 

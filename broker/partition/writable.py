@@ -309,6 +309,8 @@ class Writable(Readable):
             batch, marks, changes = await self._batch_thread.work(
                 callback.client_of(slot), records, RECODED_BYTES_MAX, unpack
             )
+            if changes is not None and self.view is not None:
+                await self.view.prepare(changes)
         except (BatchRejected, UnpackedTooLarge) as error:
             self._recoding = False
             if terms is not None:

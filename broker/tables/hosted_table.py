@@ -32,6 +32,7 @@ from gnomon.broker.partition.unpacking.batch_client import BrokerItself
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, RECODED_BYTES_MAX, TakesLong
 from gnomon.broker.tables.memory_engine import MemoryEngine
+from gnomon.broker.tables.paced_calls import PacedCalls
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
 from gnomon.broker.tables.table_watches import TableWatches
 from gnomon.broker.tables.tables_memory import TablesMemory
@@ -52,6 +53,8 @@ from gnomon.wire.kafka.errors import ErrorCode
 
 WAIT_SECONDS: Final = 1.0
 READ_BYTES: Final = 1 << 20
+WATCHED_BYTES: Final = 64 << 10
+"""A watch that follows the log reads this much at a time."""
 RECORDS_AT_ONCE_MAX: Final = 500
 """Reading and applying as many takes some 2 ms."""
 COLLECTED_BYTES_MAX: Final = 64 << 20
@@ -101,11 +104,13 @@ class HostedTable:
         self._collected: deque[tuple[Offset, TableChanges, int]] = deque()
         self._collected_bytes = 0
         self._applying = False
+        self._paced = PacedCalls(clock, tasks)
+        """Reads, and requests that waited for the loading."""
         self._readers: list[Callable[[TableState], None]] = []
         """Confirmed reads that wait until a batch is applied as a whole."""
         self._collected_from: Offset | None = None
         """Everything that is given out from this offset on is in `_collected`; None while nothing is collected."""
-        self.watches = TableWatches()
+        self.watches = TableWatches(clock, tasks)
         """The watches of clients."""
         self._expiry_timer: Timer | None = None
         self._expiring = False
@@ -149,6 +154,16 @@ class HostedTable:
         changes = produced_changes(view, batch, bytes_max, self._placement)
         self._check_memory(changes.changes)
         return changes
+
+    async def prepare(self, changes: TableChanges) -> None:
+        """See `LogView`. A log that sets the times of its records gives a time to live another end: see `fits`."""
+        if self._live:
+            await self._prepare(changes, -1)
+
+    async def _prepare(self, changes: TableChanges, append_time_ms: int) -> None:
+        if len(changes.changes) > RECORDS_AT_ONCE_MAX:
+            for _ in self._state.prepare(changes, append_time_ms):
+                await self._clock.sleep(PAUSE_SECONDS)
 
     def _check_memory(self, changes: Sequence[KeyChange]) -> None:
         """Checks that the puts among the changes fit into the memory of all tables.
@@ -220,7 +235,7 @@ class HostedTable:
     def _answer_readers(self) -> None:
         readers, self._readers = self._readers, []
         for look in readers:
-            look(self._state)
+            self._look(look)
 
     def lost(self) -> None:
         """See `LogView`."""
@@ -236,11 +251,12 @@ class HostedTable:
 
     # --- loading --------------------------------------------------------------------------------------------------
 
-    def when_live(self, ready: Ready) -> None:
-        """Calls `ready` once the table is live, or is not within WAIT_SECONDS."""
+    def when_live(self, ready: Ready, *, takes_long: bool = False) -> None:
+        """Calls `ready` once the table is live, or is not within WAIT_SECONDS; if it takes long, in a later turn."""
         self._used = True
         if self._live:
-            ready(None)
+            run = self._paced.run_later if takes_long else self._paced.run
+            run(partial(ready, None))
             return
         if not self._waiting:
             self._timers.call_at(self._clock.monotonic() + WAIT_SECONDS, self._end_waiting)
@@ -303,6 +319,7 @@ class HostedTable:
                 return
             changes = await self._changes_of(batch, header)
             append_time_ms = header.max_timestamp if header.is_log_append_time else -1
+            await self._prepare(changes, append_time_ms)
             self._state.give_out(changes, Offset(header.base_offset), append_time_ms)
             self._state.durable(Offset(header.next_offset))
             await self._apply_all()
@@ -354,7 +371,7 @@ class HostedTable:
         return await read_from_memory(read)
 
     async def changes_from(self, offset: Offset) -> list[AppliedBatch]:
-        """Some durable batches from the one at an offset on; none if there are none yet.
+        """A few durable batches from the one at an offset on; none if there are none yet.
 
         Raises:
             Compacted: the log begins after the offset.
@@ -366,7 +383,7 @@ class HostedTable:
         if offset < log.start_offset:
             raise Compacted(log.start_offset)
         found = []
-        for batch in await self._read_batches(log, offset):
+        for batch in await self._read_batches(log, offset, WATCHED_BYTES):
             header = parse_batch(memoryview(batch))
             found.append(AppliedBatch(Offset(header.base_offset), (await self._changes_of(batch, header)).changes))
         return found
@@ -391,7 +408,7 @@ class HostedTable:
     def _answer_waiting(self, reason: str | None) -> None:
         waiting, self._waiting = self._waiting, []
         for ready in waiting:
-            ready(reason)
+            self._paced.run(partial(ready, reason))
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -420,6 +437,10 @@ class HostedTable:
             refuse("this broker does not know whether it still leads the partition")
 
     def _look(self, look: Callable[[TableState], None]) -> None:
+        """Has a read look at the state, in this turn or soon, once no batch is half applied."""
+        self._paced.run(partial(self._look_now, look))
+
+    def _look_now(self, look: Callable[[TableState], None]) -> None:
         if self._state.is_behind:
             self._readers.append(look)
         else:

@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gnomon.broker.tables.memory_engine import MemoryEngine
@@ -39,6 +39,21 @@ class AppliedBatch(NamedTuple):
 
 
 @dataclass(slots=True)
+class _PreparedBatch:
+    """The entries of a batch that is not given out."""
+
+    changes: Sequence[KeyChange]
+    base_offset: Offset
+    append_time_ms: int
+    entries: dict[bytes, bytes] = field(default_factory=dict)
+
+    def fits(self, changes: TableChanges, base_offset: Offset, append_time_ms: int) -> bool:
+        """Whether these are the entries of the batch at its place."""
+        place = (base_offset, append_time_ms)
+        return self.changes is changes.changes and (self.base_offset, self.append_time_ms) == place
+
+
+@dataclass(slots=True)
 class _DurableBatch:
     """A durable batch that is being applied."""
 
@@ -60,6 +75,8 @@ class TableState:
         self.operations = RecentOperations()
         self._newest: dict[bytes, bytes] = {}
         """The newest entries of keys with changes that are not durable."""
+        self._prepared: _PreparedBatch | None = None
+        """The entries of the batch that is given out next, if they were computed ahead."""
         self._durable: deque[_DurableBatch] = deque()
         """The durable batches that are not applied as a whole."""
         self._given_out: deque[tuple[Offset, dict[bytes, bytes], AppliedBatch]] = deque()
@@ -80,7 +97,12 @@ class TableState:
     def give_out(self, changes: TableChanges, base_offset: Offset, append_time_ms: int) -> None:
         """A batch was given out; its records have the time `append_time_ms` unless that is -1."""
         assert base_offset == self.given_out, f"changes at {base_offset} do not follow {self.given_out}"
-        entries = self._entries(changes.changes, base_offset, append_time_ms)
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared.fits(changes, base_offset, append_time_ms):
+            entries = prepared.entries
+        else:
+            entries = {}
+            self._add_entries(entries, changes.changes, base_offset, append_time_ms)
         next_offset = Offset(base_offset + len(changes.changes))
         self._newest.update(entries)
         self._given_out.append((next_offset, entries, AppliedBatch(base_offset, changes.changes)))
@@ -90,9 +112,24 @@ class TableState:
             done = DoneOperation(base_offset, next_offset, time_ms, operation.succeeded, changes.answers)
             self.operations.note(operation, done)
 
-    def _entries(self, changes: Sequence[KeyChange], base_offset: Offset, append_time_ms: int) -> dict[bytes, bytes]:
-        """The entries of a batch's keys after it, as a deletion leaves them: with version 0."""
-        entries: dict[bytes, bytes] = {}
+    def prepare(self, changes: TableChanges, append_time_ms: int) -> Iterator[None]:
+        """Computes the entries of the batch that is given out next, a part in each step; nothing else is given out
+        meanwhile. If a batch is lost before `give_out`, it computes them again."""
+        prepared = _PreparedBatch(changes.changes, self.given_out, append_time_ms)
+        for first in range(0, len(changes.changes), APPLIED_AT_ONCE):
+            part = changes.changes[first : first + APPLIED_AT_ONCE]
+            self._add_entries(prepared.entries, part, Offset(prepared.base_offset + first), append_time_ms)
+            yield
+        self._prepared = prepared
+
+    def _add_entries(
+        self,
+        entries: dict[bytes, bytes],
+        changes: Sequence[KeyChange],
+        base_offset: Offset,
+        append_time_ms: int,
+    ) -> None:
+        """Adds the entries of a batch's keys after these changes; a deletion leaves one of version 0."""
         for revision, (key, value, ttl_ms, timestamp_ms, _) in enumerate(changes, base_offset):
             if value is None:
                 entries[key] = pack_entry(b"", revision, -1, 0, NEVER)
@@ -107,7 +144,6 @@ class TableState:
             if ttl_ms != NO_TTL:
                 expires_ms = (timestamp_ms if append_time_ms < 0 else append_time_ms) + ttl_ms
             entries[key] = pack_entry(value, revision, create_revision, version, expires_ms)
-        return entries
 
     def durable(self, next_offset: Offset) -> list[AppliedBatch]:
         """Everything below `next_offset` is durable; returns as `apply`."""
@@ -151,6 +187,7 @@ class TableState:
 
     def lost(self) -> None:
         """The batches that are not durable have failed."""
+        self._prepared = None
         self._newest.clear()
         for batch in self._durable:
             self._newest.update(batch.items[batch.applied :])

@@ -1,4 +1,4 @@
-"""The watches of one partition's table, and the last batches, which most of them need. Pure, except for the signals.
+"""The watches of one partition's table, and the last batches, which most of them need.
 
 1. A watch has a position: its client was sent all changes before it. The changes after it are in the log, so a slow
    client costs no memory.
@@ -12,11 +12,18 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+import trio
+
 from gnomon.broker.tables.table_state import AppliedBatch
 from gnomon.log.entry import Offset
+from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.runtime.signal import Signal
+from gnomon.runtime.tasks import Tasks
+from gnomon.runtime.world import Clock
 
 KEPT_BYTES: Final = 1 << 20
+WOKEN_AT_ONCE: Final = 50
+"""Watches that are woken in one turn; each takes some 30 us."""
 
 
 class KeyWatch:
@@ -42,13 +49,13 @@ class KeyWatch:
         self._waits = True
         await self._signal.wait()
 
-    def applied(self, batch: AppliedBatch) -> None:
-        """A batch was applied."""
+    def wants(self, batch: AppliedBatch) -> bool:
+        """Whether the watch has to be woken for a batch that was applied; if not, its position is moved."""
         follows = self._waits and self.position == batch.base_offset
         if follows and not any(change.key.startswith(self.prefix) for change in batch.changes):
             self.position = batch.next_offset
-        else:
-            self.wake()
+            return False
+        return True
 
     def wake(self) -> None:
         """There may be changes."""
@@ -58,11 +65,17 @@ class KeyWatch:
 class TableWatches:
     """The watches of one partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, tasks: Tasks) -> None:
         """No watch, and no batch."""
+        self._clock = clock
+        self._tasks = tasks
+        self._ready: deque[KeyWatch] = deque()
+        """Watches to wake, in later turns."""
         self._watches: dict[KeyWatch, None] = {}
         self._kept: deque[AppliedBatch] = deque()
         self._kept_bytes = 0
+        self.reading = trio.Lock()
+        """Held by the one watch that reads from the log: the changes that it has read are in memory once."""
 
     def __len__(self) -> int:
         """The number of watches."""
@@ -92,19 +105,32 @@ class TableWatches:
         self._kept_bytes += _size_bytes(batch)
         while self._kept_bytes > KEPT_BYTES:
             self._kept_bytes -= _size_bytes(self._kept.popleft())
-        for watch in list(self._watches):
-            watch.applied(batch)
+        self._wake([watch for watch in self._watches if watch.wants(batch)])
 
-    def kept_from(self, offset: Offset) -> Sequence[AppliedBatch]:
-        """The kept batches from `offset` on; none if the one at `offset` is not kept."""
+    def kept_at(self, offset: Offset) -> AppliedBatch | None:
+        """The kept batch that covers `offset`; None if it is not kept."""
         if not self._kept or not self._kept[0].base_offset <= offset < self._kept[-1].next_offset:
-            return ()
-        return [batch for batch in self._kept if batch.next_offset > offset]
+            return None
+        return next(batch for batch in self._kept if batch.next_offset > offset)
 
     def wake(self) -> None:
         """Wakes all watches: the log may have more than was applied."""
-        for watch in list(self._watches):
+        self._wake(list(self._watches))
+
+    def _wake(self, watches: Sequence[KeyWatch]) -> None:
+        """Wakes a few watches now, and the others in later turns: each sends its client something."""
+        for watch in watches[:WOKEN_AT_ONCE]:
             watch.wake()
+        rest = watches[WOKEN_AT_ONCE:]
+        if rest and not self._ready:
+            self._tasks.start_soon(self._wake_rest)
+        self._ready += rest
+
+    async def _wake_rest(self) -> None:
+        while self._ready:
+            await self._clock.sleep(PAUSE_SECONDS)
+            for _ in range(min(WOKEN_AT_ONCE, len(self._ready))):
+                self._ready.popleft().wake()
 
     def end(self) -> None:
         """This broker has no further changes."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import NO_TTL, TTL, KeyChange
-from gnomon.log.tables.key_entry import ABSENT, NEVER, NO_REVISION, KeyEntry, pack_entry, unpack_entry
+from gnomon.log.tables.key_entry import ABSENT, NEVER, NO_REVISION, KeyEntry, numbers_of, pack_entry, unpack_entry
 from gnomon.log.tables.operation_id import EXPIRED, OPERATION, OWN_SEQUENCE, OperationId
 from gnomon.log.tables.operations import Comparison, GetKey, IncrementKey, KeyOperation, PutKey
 from gnomon.wire.kafka.records import Header, Record, build_batch
@@ -60,6 +60,11 @@ class Transaction:
     """Why nothing was done, if an operation could not be."""
 
     @property
+    def parts(self) -> int:
+        """The number of operations and comparisons."""
+        return len(self.comparisons) + len(self.then) + len(self.otherwise)
+
+    @property
     def operations(self) -> Sequence[TableOperation]:
         """Those of the branch that was taken."""
         return self.then if self.succeeded else self.otherwise
@@ -82,7 +87,7 @@ class _Decided:
     def packed(self, key: bytes) -> bytes | None:
         """The stored entry of a key, None if it is absent."""
         packed = self._written.get(key) or self._newest(key)
-        return packed if packed is not None and unpack_entry(packed).version else None
+        return packed if packed is not None and numbers_of(packed)[2] else None
 
     def do(self, operation: TableOperation) -> Any:
         """Does one operation, and returns its answer.
@@ -112,10 +117,10 @@ class _Decided:
         return [self._put(key, b"%d" % total, ttl_ms), total]
 
     def _put(self, key: bytes, value: bytes, ttl_ms: int) -> int:
-        entry, revision = self.entry(key), self._base_offset + len(self.changes)
-        created = entry.create_revision if entry.version else revision
+        before, revision = self.packed(key), self._base_offset + len(self.changes)
+        _, created, version, _ = (0, revision, 0, 0) if before is None else numbers_of(before)
         expires_ms = NEVER if ttl_ms == NO_TTL else self._now_ms + ttl_ms
-        self._written[key] = pack_entry(value, revision, created, entry.version + 1, expires_ms)
+        self._written[key] = pack_entry(value, revision, created, version + 1, expires_ms)
         self.changes.append(KeyChange(key, value, ttl_ms, self._now_ms, is_expiry=False))
         return revision
 

@@ -202,7 +202,7 @@ class Table:
 
         Args:
             after: only keys after this one, as `Page.after` of the page before.
-            limit: at most so many entries, 1 to 10,000. A page may have fewer, also if more follow.
+            limit: at most so many entries, 1 to 10,000. A page may have fewer, also if more follow (`Page.after`).
         """
         if type(limit) is not int or not 1 <= limit <= SCAN_ENTRIES_MAX:
             raise InvalidCall(f"a scan returns 1 to {SCAN_ENTRIES_MAX} entries at a time, not {limit!r:.40}")

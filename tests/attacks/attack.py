@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import msgpack
 from frames import compact, kafka_frame, produce_body, read_frame, text
@@ -35,6 +36,9 @@ TIMED_RECORDS, TIMED_MS = 100_000, 1_000_000
 """The records of the one batch of TIMED_TOPIC, and the timestamp of its last one; all others are at 0."""
 WIDE_PARTITIONS = 500
 CONDITIONAL_TOPIC, CONDITIONAL_PARTITIONS = "conditional", 20
+TABLE_TOPIC, TABLE_KEYS = "table", 20_000
+TABLE_IDS: list[str] = []
+"""The id of the table, once it was created."""
 TERMED_RECORDS = 20_000
 """The most records of a batch on a topic whose records may have terms."""
 
@@ -175,6 +179,31 @@ def _fences(count: int) -> Iterator[bytes]:
     yield from _in_one_go(b"".join(rpc.encode(call)) for call in calls)
 
 
+def _table_calls(kind: int, method: str, count: int, *args: Any) -> Iterator[bytes]:
+    """As many native calls on the table, in one go; an argument that is a function gets the number of the call."""
+    yield b"".join(rpc.encode([rpc.HELLO, rpc.MAGIC, [1], "broker", None]))
+    calls = []
+    for at in range(count):
+        given = [arg(at) if callable(arg) else arg for arg in args]
+        calls.append(b"".join(rpc.encode([kind, at, method, [TABLE_TOPIC, TABLE_IDS[0], 0, *given]])))
+    yield from _in_one_go(calls)
+
+
+def _wide_transactions() -> Iterator[bytes]:
+    """Transactions that put and compare as much as one may."""
+    comparisons = [[b"key %05d" % number, "version", ">", -1] for number in range(500)]
+    puts = [["put", b"key %05d" % number, b"v" * 100, 0] for number in range(500)]
+    number: Callable[[int], int] = lambda at: at  # noqa: E731
+    return _table_calls(rpc.CALL, "table_write", 50, b"w" * 16, number, 0, comparisons, puts, [])
+
+
+def _many_keys() -> Iterator[bytes]:
+    """Batches of 10,000 small records for a table, in one go."""
+    records = [Record(delta, 0, b"key %05d" % delta, b"v") for delta in range(10_000)]
+    batch = build_batch(records, base_timestamp=1, compression=Codec.ZSTD)
+    return _in_one_go([kafka_frame(0, 9, produce_body({TABLE_TOPIC: [batch]}))] * 10)
+
+
 def _in_one_go(frames: Iterable[bytes]) -> Iterator[bytes]:
     """Requests that are sent without a wait for the answers in between."""
     joined = list(frames)
@@ -297,4 +326,19 @@ ATTACKS = (
     Attack("plan of 500 partitions with a hold", _heads(_planned("held")), 5, native=True),
     Attack("4,000 fences", partial(_fences, 4_000), 2, native=True),
     Attack("plan of 500 partitions", _heads(_planned("")), 5, native=True),
+    Attack("50 transactions of 1,000 parts in one go", _wide_transactions, 2, native=True),
+    Attack("Produce, 10 batches of 10,000 keys to a table", _many_keys, 2),
+    Attack(
+        "100 scans of 10,000 entries in one go",
+        partial(_table_calls, rpc.CALL, "table_scan", 100, b"", None, 10_000, False, False),
+        2,
+        native=True,
+    ),
+    Attack(
+        "10,000 gets in one go",
+        partial(_table_calls, rpc.CALL, "table_get", 10_000, b"key 00001", False),
+        2,
+        native=True,
+    ),
+    Attack("1,000 watches in one go", partial(_table_calls, rpc.OPEN, "table_watch", 1_000, b"key", 0), 2, native=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import struct
 import threading
@@ -12,6 +13,9 @@ from attack import (
     GZIP_PARTITIONS,
     GZIP_TOPIC,
     HEALTHY_GZIP_TOPIC,
+    TABLE_IDS,
+    TABLE_KEYS,
+    TABLE_TOPIC,
     TIMED_MS,
     TIMED_RECORDS,
     TIMED_TOPIC,
@@ -19,9 +23,11 @@ from attack import (
     WIDE_PARTITIONS,
     WIDE_TOPIC,
 )
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 from frames import compact, kafka_frame, produce_body, read_frame, text
 
+from gnomon.cli.kafka.topic_description import topic_id
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -41,9 +47,12 @@ def prepare(address: tuple[str, int]) -> None:
     topics.append(NewTopic(WIDE_TOPIC, WIDE_PARTITIONS))
     conditional = {"gnomon.conditional.write": "true"}
     topics.append(NewTopic(CONDITIONAL_TOPIC, CONDITIONAL_PARTITIONS, config=conditional))
+    table = {"gnomon.view": "kv", "gnomon.view.engine": "memory"}
+    topics.append(NewTopic(TABLE_TOPIC, 1, config=table))
     for created in admin.create_topics(topics).values():
         created.result(SECONDS_MAX)
     _produce_timed(address)
+    _fill_table(admin, address)
     found = admin.list_consumer_groups()  # creates the topic of offsets
     found.result(SECONDS_MAX)
     threads = [threading.Thread(target=_commit, args=(address, first)) for first in range(CONNECTIONS)]
@@ -64,6 +73,16 @@ def _produce_timed(address: tuple[str, int]) -> None:
     with socket.create_connection(address, timeout=SECONDS_MAX) as stream:
         stream.sendall(kafka_frame(0, 9, produce_body({TIMED_TOPIC: [batch]})))
         read_frame(stream)
+
+
+def _fill_table(admin: AdminClient, address: tuple[str, int]) -> None:
+    found = admin.describe_topics(TopicCollection([TABLE_TOPIC]))[TABLE_TOPIC].result(SECONDS_MAX)
+    TABLE_IDS[:] = [base64.urlsafe_b64decode(topic_id(found) + "==").hex()]
+    for first in range(0, TABLE_KEYS, 5_000):
+        records = [Record(delta, 0, b"key %05d" % (first + delta), b"v" * 60) for delta in range(5_000)]
+        with socket.create_connection(address, timeout=SECONDS_MAX) as stream:
+            stream.sendall(kafka_frame(0, 9, produce_body({TABLE_TOPIC: [build_batch(records, base_timestamp=1)]})))
+            read_frame(stream)
 
 
 def _commit(address: tuple[str, int], first: int) -> None:

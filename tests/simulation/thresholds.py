@@ -27,7 +27,7 @@ from gnomon.broker.shadow import image
 from gnomon.broker.shadow import partition as shadow_partition
 from gnomon.broker.subscriptions import hosted_partition, stations
 from gnomon.broker.subscriptions.positions import segment_store
-from gnomon.broker.tables import hosted_table, table_state
+from gnomon.broker.tables import hosted_table, table_state, table_watches
 from gnomon.log import chains, log_reader
 from gnomon.metadata import service, state
 
@@ -83,6 +83,9 @@ THRESHOLDS = tuple(
         (hosted_table, "RECORDS_AT_ONCE_MAX", (0, 1)),
         (hosted_table, "COLLECTED_BYTES_MAX", (1, 1_000)),
         (hosted_table, "EXPIRIES_AT_ONCE", (1, 2)),
+        (hosted_table, "WATCHED_BYTES", (1, 300)),
+        (table_watches, "WOKEN_AT_ONCE", (1, 2)),
+        (table_watches, "KEPT_BYTES", (0, 1_000)),
     )
 )
 

@@ -51,12 +51,14 @@ def write_args(args: list[Any]) -> tuple[TablePlace, Transaction]:
         then, otherwise = decode_operations(args[7]), decode_operations(args[8])
     except InvalidOperation as error:
         raise InvalidCall(str(error)) from None
-    count = len(comparisons) + len(then) + len(otherwise)
-    if count > OPERATIONS_MAX:
-        raise InvalidCall(f"a transaction has at most {OPERATIONS_MAX} operations and comparisons, not {count}")
     size_bytes = sum(len(field) for each in (*then, *otherwise) for field in each if isinstance(field, bytes))
     operation = OperationId(writer, number, answered_below)
-    return TablePlace(name, topic_id, index), Transaction(comparisons, then, otherwise, operation, size_bytes)
+    transaction = Transaction(comparisons, then, otherwise, operation, size_bytes)
+    if transaction.parts > OPERATIONS_MAX:
+        raise InvalidCall(
+            f"a transaction has at most {OPERATIONS_MAX} operations and comparisons, not {transaction.parts}"
+        )
+    return TablePlace(name, topic_id, index), transaction
 
 
 def get_args(args: list[Any]) -> tuple[TablePlace, bytes, bool]:

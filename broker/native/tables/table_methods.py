@@ -42,17 +42,28 @@ from gnomon.broker.tables.table_watches import KeyWatch
 from gnomon.broker.tables.transaction import Transaction
 from gnomon.client.errors import InvalidCall, NotATable, NotLeader, OutcomeUnknown, Unavailable
 from gnomon.client.protocol import SCAN_BYTES_MAX
+from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import KeyChange
 from gnomon.log.tables.key_entry import NO_REVISION
 from gnomon.log.tables.operations import GetKey, IncrementKey
+from gnomon.runtime.loop.paced import PacedTasks
 from gnomon.runtime.rpc.call import Call, Method
 from gnomon.runtime.tasks import Tasks
+from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.errors import ErrorCode
 
+WATCHES_PER_TURN: Final = 10
+"""Watches that begin in one turn of the event loop."""
 PROGRESS_SECONDS: Final = 5.0
 """A client learns its position this often, so that retention does not overtake one whose keys seldom change."""
-ITEM_BYTES_MAX: Final = 256 << 10
-"""The changes of one batch are sent in parts of this size."""
+ITEM_BYTES_MAX: Final = 128 << 10
+"""The changes of one batch are sent in parts of this size, each in a turn."""
+CHANGE_BYTES: Final = 100
+"""A change counts as this many bytes besides its key and its value."""
+PARTS_AT_ONCE: Final = 100
+"""A connection with a transaction of more operations and comparisons is read again once that is decided."""
+SCANNED_AT_ONCE: Final = 4_000
+"""Entries of one answer: some 4 ms."""
 ANSWER_BYTES_MAX: Final = 8 << 20
 """The answers of one transaction are no larger."""
 
@@ -60,10 +71,12 @@ ANSWER_BYTES_MAX: Final = 8 << 20
 class TableMethods:
     """The methods on tables."""
 
-    def __init__(self, access: NativeAccess, targets: WriteTargets, tasks: Tasks) -> None:
+    def __init__(self, access: NativeAccess, targets: WriteTargets, clock: Clock, tasks: Tasks) -> None:
         self._access = access
         self._targets = targets
         self._tasks = tasks
+        self._paced_tasks = PacedTasks(tasks, WATCHES_PER_TURN, clock)
+        self._watch_in_task = in_translated_task(self._paced_tasks, self._watch)
 
     def methods(self) -> Mapping[str, Method]:
         """The methods by name."""
@@ -72,7 +85,7 @@ class TableMethods:
             "table_get": self._get,
             "table_scan": self._scan,
             "table_count": self._count,
-            "table_watch": in_translated_task(self._tasks, self._watch),
+            "table_watch": self._begin_watch,
         }
 
     def _write(self, call: Call) -> None:
@@ -83,14 +96,20 @@ class TableMethods:
         question.check(Operation.READ, topic(place.topic))
         partition, table = self._table(place)
 
+        is_wide = transaction.parts > PARTS_AT_ONCE
+        if is_wide:
+            call.hold_up(True)
+
         def ready(reason: str | None) -> None:
+            if is_wide:
+                call.hold_up(False)
             if reason is not None:
                 call.fail(Unavailable(reason))
                 return
             callback = _TableCall(call, transaction, table, self._tasks)
             partition.append(memoryview(b""), callback, None, Terms(operation=transaction), by_all=True)
 
-        table.when_live(ready)
+        table.when_live(ready, takes_long=is_wide)
 
     def _get(self, call: Call) -> None:
         """Answers with the end of what is applied, and the stored entry of a key as the attachment, if it has one."""
@@ -115,6 +134,17 @@ class TableMethods:
         self._check_read(NativeMethod.TABLE_COUNT, call, place)
         self._read(call, place, lambda state: call.reply(state.engine.count(*keys)), stale=False)
 
+    def _begin_watch(self, call: Call) -> None:
+        """Begins a watch; a few of those of a lost connection end in each turn."""
+        self._watch_in_task(call)
+        cancel = call.cancelled
+        assert cancel is not None, "a call in a task can be cancelled"
+
+        async def end() -> None:
+            cancel()
+
+        call.cancelled = lambda: self._paced_tasks.start_soon(end)
+
     async def _watch(self, call: Call) -> None:
         """Streams the changes of a prefix from a revision on: their end, and of each revision, key, value and expiry.
 
@@ -135,13 +165,17 @@ class TableMethods:
         call.item([watch.position, []])
         sent = watch.position
         while True:
-            batches = await self._next_changes(table, watch)
-            for batch in batches:
-                for item in items_of(batch, watch):
-                    await call.room()
-                    call.item(item)
-                    sent = batch.next_offset
-                watch.position = batch.next_offset
+            await call.room()
+            watch.reads()
+            kept = table.watches.kept_at(watch.position)
+            if kept is not None:
+                sent = await _send(call, watch, [kept]) or sent
+                continue
+            async with table.watches.reading:
+                if not call.has_room:
+                    continue
+                batches = await _read(table, watch)
+                sent = await _send(call, watch, batches) or sent
             if batches:
                 continue
             if watch.is_over:
@@ -151,16 +185,6 @@ class TableMethods:
             if watch.position > sent:
                 sent = watch.position
                 call.item([sent, []])
-
-    async def _next_changes(self, table: HostedTable, watch: KeyWatch) -> Sequence[AppliedBatch]:
-        watch.reads()
-        kept = table.watches.kept_from(watch.position)
-        if kept:
-            return kept
-        try:
-            return await table.changes_from(watch.position)
-        except (LedgerError, LogUnreadable) as error:
-            raise Unavailable(str(error)) from error
 
     async def _confirm_reach(self, table: HostedTable, revision: int) -> None:
         """Checks that a watch does not begin beyond the next revision.
@@ -209,26 +233,47 @@ class TableMethods:
         return partition, table
 
 
+async def _read(table: HostedTable, watch: KeyWatch) -> Sequence[AppliedBatch]:
+    try:
+        return await table.changes_from(watch.position)
+    except (LedgerError, LogUnreadable) as error:
+        raise Unavailable(str(error)) from error
+
+
+async def _send(call: Call, watch: KeyWatch, batches: Sequence[AppliedBatch]) -> Offset | None:
+    """Sends the changes that a watch wants; returns the end of the last batch with some."""
+    sent = None
+    for batch in batches:
+        for item in items_of(batch, watch):
+            call.item(item)
+            sent = batch.next_offset
+            await trio.lowlevel.checkpoint()
+        watch.position = batch.next_offset
+    await trio.lowlevel.checkpoint()
+    return sent
+
+
 def items_of(batch: AppliedBatch, watch: KeyWatch) -> Iterator[list[Any]]:
     """The items of a stream with the changes of one batch that a watch wants; none if it wants none of them."""
     wanted: list[list[Any]] = []
-    size_bytes = 0
+    size_bytes, is_any = 0, False
     for revision, (key, value, _, _, is_expiry) in enumerate(batch.changes, batch.base_offset):
         if revision >= watch.first and key.startswith(watch.prefix):
             wanted.append([revision, key, value, is_expiry])
-            size_bytes += len(key) + len(value or b"")
+            is_any = True
+            size_bytes += CHANGE_BYTES + len(key) + len(value or b"")
             if size_bytes >= ITEM_BYTES_MAX:
                 yield [None, wanted]
                 wanted, size_bytes = [], 0
-    if wanted or size_bytes:
+    if is_any:
         yield [batch.next_offset, wanted]
 
 
 def _page(call: Call, keys: KeyRange, limit: int, keys_only: bool, state: TableState) -> None:
     found: list[bytes] = []
-    size_bytes, more = 0, False
+    size_bytes, more, most = 0, False, min(limit, SCANNED_AT_ONCE)
     for key, packed in state.engine.scan(*keys):
-        if len(found) == limit * (1 if keys_only else 2) or (found and size_bytes >= SCAN_BYTES_MAX):
+        if len(found) == most * (1 if keys_only else 2) or (found and size_bytes >= SCAN_BYTES_MAX):
             more = True
             break
         found.append(key)

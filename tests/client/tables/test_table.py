@@ -182,6 +182,22 @@ def test_a_transaction_does_one_of_its_branches_in_one_batch() -> None:
     with_table(scenario)
 
 
+def test_a_transaction_of_1000_parts_is_done_as_a_whole() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        keys = [b"key %03d" % number for number in range(500)]
+        for _ in range(2):
+            done = await table.txn(
+                compare=[table.version(key) < 2 for key in keys], then=[PutKey(key, b"of " + key) for key in keys]
+            )
+            assert done.succeeded
+        assert done.revision == 999
+        assert await table.count() == 500
+        found = await table.get(keys[-1])
+        assert found == entry(keys[-1], b"of key 499", 999, 499, 2)
+
+    with_table(scenario)
+
+
 def test_records_of_kafka_producers_are_values_of_the_same_table() -> None:
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
         await table.put(b"a", b"1")

@@ -212,10 +212,10 @@ def one_behind(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a watch that waits passes over a change of its keys", breaks="broker.tables.table_watches 2", quick=True)
 def passed_over(patch: pytest.MonkeyPatch) -> None:
-    def passing(watch: Any, batch: Any) -> None:
-        if watch.position == batch.base_offset:
-            watch.position = batch.next_offset
-        else:
-            watch.wake()
+    def passing(watch: Any, batch: Any) -> bool:
+        if watch.position != batch.base_offset:
+            return True
+        watch.position = batch.next_offset
+        return False
 
-    patch.setattr(KeyWatch, "applied", passing)
+    patch.setattr(KeyWatch, "wants", passing)

@@ -1,0 +1,59 @@
+"""Calls that share a bounded part of each turn of the event loop, in their order.
+
+1. As long as the calls since the last pause took less than SHARE_SECONDS, a call runs at once. Then the calls queue,
+   and go on after a pause in which others have their turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from gnomon.runtime.loop.paced import PAUSE_SECONDS
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
+from gnomon.runtime.tasks import Tasks
+from gnomon.runtime.world import Clock
+
+
+class PacedCalls:
+    """The calls of one component."""
+
+    def __init__(self, clock: Clock, tasks: Tasks) -> None:
+        """No call was made."""
+        self._clock = clock
+        self._tasks = tasks
+        self._queue: deque[Callable[[], None]] = deque()
+        self._pausing = False
+        self._spent_seconds = 0.0
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Runs a call now, or in a later turn after those that wait."""
+        if self._pausing:
+            self._queue.append(call)
+            return
+        began = self._clock.monotonic()
+        call()
+        self._spent_seconds += self._clock.monotonic() - began
+        if self._spent_seconds >= SHARE_SECONDS:
+            self._pause()
+
+    def run_later(self, call: Callable[[], None]) -> None:
+        """Runs a long call in a later turn."""
+        self._queue.append(call)
+        if not self._pausing:
+            self._pause()
+
+    def _pause(self) -> None:
+        self._pausing = True
+        self._tasks.start_soon(self._go_on)
+
+    async def _go_on(self) -> None:
+        while True:
+            await self._clock.sleep(PAUSE_SECONDS)
+            self._spent_seconds = 0.0
+            until = self._clock.monotonic() + SHARE_SECONDS
+            while self._queue and self._clock.monotonic() < until:
+                self._queue.popleft()()
+            if not self._queue:
+                self._pausing = False
+                return

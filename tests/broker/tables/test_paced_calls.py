@@ -1,0 +1,64 @@
+"""Calls that share a bounded part of each turn; numbers cite the invariants of `paced_calls`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+import trio.testing
+
+from gnomon.broker.tables.paced_calls import PacedCalls
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
+
+
+class SlowClock:
+    """A clock that calls move on; a sleep ends a turn."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.turns = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.turns += 1
+        await trio.lowlevel.checkpoint()
+
+
+async def run(seconds: list[float], *, later: bool = False) -> list[tuple[int, int]]:
+    """Makes calls that take so long; returns the number of each and its turn, in the order of the runs."""
+    clock, found = SlowClock(), list[tuple[int, int]]()
+
+    def call(number: int, takes: float) -> Callable[[], None]:
+        def work() -> None:
+            clock.now += takes
+            found.append((number, clock.turns))
+
+        return work
+
+    async with trio.open_nursery() as nursery:
+        paced = PacedCalls(clock, nursery)
+        for number, takes in enumerate(seconds):
+            (paced.run_later if later else paced.run)(call(number, takes))
+    return found
+
+
+def test_short_calls_run_at_once() -> None:  # 1
+    assert trio.run(run, [0.0] * 5) == [(number, 0) for number in range(5)]
+
+
+def test_calls_beyond_the_share_wait_for_later_turns_in_their_order() -> None:  # 1
+    found = trio.run(run, [SHARE_SECONDS / 2] * 7)
+    assert [number for number, _ in found] == list(range(7))
+    assert [turn for _, turn in found] == [0, 0, 1, 1, 2, 2, 3]
+
+
+def test_a_long_call_runs_in_a_later_turn() -> None:
+    async def all_later() -> list[tuple[int, int]]:
+        return await run([SHARE_SECONDS] * 3, later=True)
+
+    assert trio.run(all_later) == [(0, 1), (1, 2), (2, 3)]
