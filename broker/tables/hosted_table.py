@@ -4,7 +4,7 @@
 2. While the table is being loaded, the batches that are given out are kept (`_collected`). The table goes live once
    everything before them is applied from the log, and then the kept ones in their order.
 3. Nothing is decided or read before the table is live. Requests wait for that for at most WAIT_SECONDS, then they are
-   refused with the state of the loading, and can be repeated.
+   refused with the state of the loading, and can be repeated. Reads share a part of each turn (`paced_calls`).
 4. A read is answered after the metadata service has confirmed that no other broker claimed the log since the read
    arrived. So it sees every write that was acknowledged before. Reads that arrive together share a confirmation.
 5. The leader deletes a key after its time to live, by a record, unless it was put again. Until that is durable the
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import trio
 
@@ -65,7 +65,11 @@ EXPIRY_SECONDS_MAX: Final = 0.5
 EXPIRY_AGAIN_SECONDS: Final = 0.25
 """The pause after no expired key could be deleted."""
 
-Ready = Callable[[str | None], None]
+NOT_CONFIRMED: Final = "this broker does not know whether it still leads the partition"
+
+Look: TypeAlias = Callable[[TableState], None]
+Refuse: TypeAlias = Callable[[str], None]
+Ready: TypeAlias = Callable[[str | None], None]
 """Called with None once the table is live, or with the reason why it is not."""
 
 
@@ -106,7 +110,7 @@ class HostedTable:
         self._applying = False
         self._paced = PacedCalls(clock, tasks)
         """Reads, and requests that waited for the loading."""
-        self._readers: list[Callable[[TableState], None]] = []
+        self._readers: list[tuple[Look, Refuse]] = []
         """Confirmed reads that wait until a batch is applied as a whole."""
         self._collected_from: Offset | None = None
         """Everything that is given out from this offset on is in `_collected`; None while nothing is collected."""
@@ -130,6 +134,8 @@ class HostedTable:
         self.watches.end()
         self._used = False
         self._state.engine.clear()
+        self._state = TableState(MemoryEngine(self._memory), Offset(0))
+        self._answer_readers()
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
 
@@ -156,7 +162,7 @@ class HostedTable:
         return changes
 
     async def prepare(self, changes: TableChanges) -> None:
-        """See `LogView`. A log that sets the times of its records gives a time to live another end: see `fits`."""
+        """See `LogView`. Where the log sets the times of records, `give_out` computes the entries again."""
         if self._live:
             await self._prepare(changes, -1)
 
@@ -234,17 +240,17 @@ class HostedTable:
 
     def _answer_readers(self) -> None:
         readers, self._readers = self._readers, []
-        for look in readers:
-            self._look(look)
+        for look, refuse in readers:
+            self._look(look, refuse)
 
     def lost(self) -> None:
         """See `LogView`."""
-        if self._live:
-            self._state.lost()
         self._stop_following()
 
     def _stop_following(self) -> None:
+        """The batches that are not durable are lost, or they are read from the log later."""
         self._live = False
+        self._state.lost()
         self._collected.clear()
         self._collected_bytes = 0
         self._collected_from = None
@@ -412,7 +418,7 @@ class HostedTable:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def read(self, look: Callable[[TableState], None], refuse: Callable[[str], None], *, stale: bool = False) -> None:
+    def read(self, look: Look, refuse: Refuse, *, stale: bool = False) -> None:
         """Calls `look` with the state once that is as new as the call, or `refuse` with the reason why it is not.
 
         Args:
@@ -420,29 +426,29 @@ class HostedTable:
         """
         self.when_live(partial(self._read, look, refuse, stale))
 
-    def _read(
-        self, look: Callable[[TableState], None], refuse: Callable[[str], None], stale: bool, reason: str | None
-    ) -> None:
+    def _read(self, look: Look, refuse: Refuse, stale: bool, reason: str | None) -> None:
         if reason is not None or self._partition.log is None:
             refuse(reason or self._progress())
         elif stale:
-            self._look(look)
+            self._look(look, refuse)
         else:
             self._partition.confirm(partial(self._confirmed, look, refuse))
 
-    def _confirmed(self, look: Callable[[TableState], None], refuse: Callable[[str], None], certain: bool) -> None:
+    def _confirmed(self, look: Look, refuse: Refuse, certain: bool) -> None:
         if certain and self._live:
-            self._look(look)
+            self._look(look, refuse)
         else:
-            refuse("this broker does not know whether it still leads the partition")
+            refuse(NOT_CONFIRMED)
 
-    def _look(self, look: Callable[[TableState], None]) -> None:
+    def _look(self, look: Look, refuse: Refuse) -> None:
         """Has a read look at the state, in this turn or soon, once no batch is half applied."""
-        self._paced.run(partial(self._look_now, look))
+        self._paced.run(partial(self._look_now, look, refuse))
 
-    def _look_now(self, look: Callable[[TableState], None]) -> None:
-        if self._state.is_behind:
-            self._readers.append(look)
+    def _look_now(self, look: Look, refuse: Refuse) -> None:
+        if not self._used:
+            refuse(NOT_CONFIRMED)
+        elif self._state.is_behind:
+            self._readers.append((look, refuse))
         else:
             look(self._state)
 

@@ -114,7 +114,7 @@ class TableState:
 
     def prepare(self, changes: TableChanges, append_time_ms: int) -> Iterator[None]:
         """Computes the entries of the batch that is given out next, a part in each step; nothing else is given out
-        meanwhile. If a batch is lost before `give_out`, it computes them again."""
+        meanwhile. After a loss the batch has another place, and `give_out` computes them again."""
         prepared = _PreparedBatch(changes.changes, self.given_out, append_time_ms)
         for first in range(0, len(changes.changes), APPLIED_AT_ONCE):
             part = changes.changes[first : first + APPLIED_AT_ONCE]

@@ -37,6 +37,19 @@ class TableMachine(RuleBasedStateMachine):
         self.ends = [0]
         """The ends of the batches that were given out, from the durable end on."""
 
+    @rule(changes=CHANGES, lost_meanwhile=st.booleans())
+    def batch_is_prepared_and_given_out(self, changes: tuple[KeyChange, ...], lost_meanwhile: bool) -> None:
+        batch = TableChanges(changes)
+        steps = self.state.prepare(batch, -1)
+        next(steps)
+        if lost_meanwhile:
+            self.the_rest_is_lost()
+        for _ in steps:
+            pass
+        self.state.give_out(batch, self.state.given_out, -1)
+        self.model.append(changes)
+        self.ends.append(self.ends[-1] + len(changes))
+
     @rule(changes=CHANGES)
     def batch_is_given_out(self, changes: tuple[KeyChange, ...]) -> None:
         give_out(self.state, *changes)
