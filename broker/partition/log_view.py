@@ -2,7 +2,7 @@
 
 1. The log calls the methods in the order of its appends: `give_out` when offsets are assigned, `durable` when the high
    watermark moves, before the append is answered, and `lost` when the appends that are not durable have failed.
-2. What a view decides counts everything that was given out before, durable or not, as the log itself does (`log`
+2. The decisions of a view count everything that was given out before, durable or not, as those of the log do (`log`
    invariant 4).
 """
 

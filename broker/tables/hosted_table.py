@@ -39,7 +39,7 @@ from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.broker.tables.transaction import ExpireKey, Transaction, batch_of, decide
 from gnomon.client.errors import Compacted
 from gnomon.log.entry import Offset
-from gnomon.log.tables.changes import KeyChange, KeyPlacement, TableChanges, changes_of, produced_changes
+from gnomon.log.tables.changes import KeyChange, KeyPlacement, TableChanges, changes_of, memory_bytes, produced_changes
 from gnomon.log.tables.key_entry import revision_of
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
@@ -194,8 +194,11 @@ class HostedTable:
             if done is not None:
                 operation.succeeded, operation.answers = done.succeeded, done.answers
                 return Duplicate(done.base_offset, done.next_offset, done.timestamp_ms)
+            if state.operations.is_answered(numbered):
+                text = f"operation {numbered.number} was answered before: this late copy of it is not done again"
+                raise BatchRejected(ErrorCode.INVALID_RECORD, text)
             if not state.operations.has_room(numbered, now_ms):
-                raise ViewBehind("the table serves too many clients at the moment: try again in two minutes")
+                raise ViewBehind("the table keeps too many operations of clients: try again in two minutes")
         changes = decide(operation, state.newest, base_offset, now_ms)
         if not changes:
             return None
@@ -210,7 +213,7 @@ class HostedTable:
             self._state.give_out(changes, base_offset, append_time_ms)
         elif self._collected_from is not None:
             self._collected.append((base_offset, changes, append_time_ms))
-            self._collected_bytes += changes.size_bytes
+            self._collected_bytes += memory_bytes(changes.changes)
             if self._collected_bytes > COLLECTED_BYTES_MAX:
                 self._stop_following()
 
@@ -335,7 +338,7 @@ class HostedTable:
         state, records = self._state, 0
         while self._collected and records <= RECORDS_AT_ONCE_MAX and not state.is_behind:
             base_offset, changes, append_time_ms = self._collected.popleft()
-            self._collected_bytes -= changes.size_bytes
+            self._collected_bytes -= memory_bytes(changes.changes)
             state.give_out(changes, base_offset, append_time_ms)
             state.durable(min(log.high_watermark, state.given_out))
             records += len(changes.changes)

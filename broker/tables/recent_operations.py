@@ -4,7 +4,9 @@
    KEPT_MS of the log's time. Numbers may have gaps: refused operations are not kept.
 2. The operations are those of batches in the log, noted in its order. So each replay of the log finds the same ones.
 3. Operations whose batch was lost are forgotten with it, since the client sends them again.
-4. At most CLIENTS_MAX clients are kept; beyond that, operations of further clients are refused until others expire.
+4. A late copy of an operation whose answer the client has is recognized by its number, and not done again.
+5. A client has at most OUTSTANDING_MAX operations here, all clients together some OPERATIONS_MAX; beyond that, further
+   ones are refused until others are answered or expire. Answers are kept up to ANSWERS_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from gnomon.log.entry import Offset
 from gnomon.log.tables.operation_id import OperationId
 
 KEPT_MS: Final = 120_000
-CLIENTS_MAX: Final = 100_000
+OPERATIONS_MAX: Final = 100_000
+ANSWERS_BYTES_MAX: Final = 16 << 20
+"""The values that transactions have read, of one partition; the operations beyond that are kept without answers."""
 
 
 class DoneOperation(NamedTuple):
@@ -34,6 +38,8 @@ class DoneOperation(NamedTuple):
 @dataclass(slots=True)
 class _Client:
     used_ms: int
+    answered_below: int = 0
+    """The client has the answers of all operations with lower numbers."""
     done: dict[int, DoneOperation] = field(default_factory=dict)
 
 
@@ -43,7 +49,8 @@ class RecentOperations:
     def __init__(self) -> None:
         """Nothing was done."""
         self._clients: dict[bytes, _Client] = {}
-        """The clients in the order of their last operations."""
+        """The clients in the order of their last operations; each has done at least one."""
+        self._count = self._answers_bytes = 0
         self._in_flight: deque[tuple[Offset, bytes, int]] = deque()
         """End, client and number of the operations that are not durable yet."""
 
@@ -56,19 +63,31 @@ class RecentOperations:
         client = self._clients.get(operation.writer)
         return None if client is None else client.done.get(operation.number)
 
+    def is_answered(self, operation: OperationId) -> bool:
+        """Whether the client has the answer of the operation already: this is a late copy."""
+        client = self._clients.get(operation.writer)
+        return client is not None and operation.number < client.answered_below
+
     def has_room(self, operation: OperationId, now_ms: int) -> bool:
-        """Whether an operation of its client can be kept."""
+        """Whether another operation can be kept, after those that its client has the answers of are forgotten."""
         self._expire(now_ms)
-        return len(self._clients) < CLIENTS_MAX or operation.writer in self._clients
+        client = self._clients.get(operation.writer)
+        if client is not None:
+            self._answered(client, operation.answered_below)
+        return self._count < OPERATIONS_MAX
 
     def note(self, operation: OperationId, done: DoneOperation) -> None:
         """The batch of an operation was given out, or is replayed."""
         client = self._clients.pop(operation.writer, None) or _Client(done.timestamp_ms)
         self._clients[operation.writer] = client
         client.used_ms = max(client.used_ms, done.timestamp_ms)
-        for number in [number for number in client.done if number < operation.answered_below]:
-            del client.done[number]
+        self._answered(client, operation.answered_below)
+        more_bytes = _answers_bytes(done)
+        if self._answers_bytes + more_bytes > ANSWERS_BYTES_MAX:
+            done, more_bytes = done._replace(answers=None), 0
         client.done[operation.number] = done
+        self._count += 1
+        self._answers_bytes += more_bytes
         self._in_flight.append((done.next_offset, operation.writer, operation.number))
 
     def durable(self, next_offset: Offset) -> None:
@@ -82,12 +101,31 @@ class RecentOperations:
         for _, writer, number in self._in_flight:
             client = self._clients.get(writer)
             if client is not None:
-                client.done.pop(number, None)
+                self._forget(client, number)
         self._in_flight.clear()
+
+    def _answered(self, client: _Client, answered_below: int) -> None:
+        if answered_below > client.answered_below:
+            client.answered_below = answered_below
+            for number in [number for number in client.done if number < answered_below]:
+                self._forget(client, number)
+
+    def _forget(self, client: _Client, number: int) -> None:
+        done = client.done.pop(number, None)
+        if done is not None:
+            self._count -= 1
+            self._answers_bytes -= _answers_bytes(done)
 
     def _expire(self, now_ms: int) -> None:
         while self._clients:
             writer, client = next(iter(self._clients.items()))
             if now_ms - client.used_ms < KEPT_MS:
                 return
+            for number in list(client.done):
+                self._forget(client, number)
             del self._clients[writer]
+
+
+def _answers_bytes(done: DoneOperation) -> int:
+    """The bytes of the values that the operation has read."""
+    return sum(len(answer) for answer in done.answers or () if isinstance(answer, bytes))

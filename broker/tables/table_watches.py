@@ -16,6 +16,7 @@ import trio
 
 from gnomon.broker.tables.table_state import AppliedBatch
 from gnomon.log.entry import Offset
+from gnomon.log.tables.changes import memory_bytes
 from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.tasks import Tasks
@@ -102,9 +103,9 @@ class TableWatches:
         if self._kept and self._kept[-1].next_offset != batch.base_offset:
             self._forget()
         self._kept.append(batch)
-        self._kept_bytes += _size_bytes(batch)
+        self._kept_bytes += memory_bytes(batch.changes)
         while self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= _size_bytes(self._kept.popleft())
+            self._kept_bytes -= memory_bytes(self._kept.popleft().changes)
         self._wake([watch for watch in self._watches if watch.wants(batch)])
 
     def kept_at(self, offset: Offset) -> AppliedBatch | None:
@@ -138,7 +139,3 @@ class TableWatches:
         for watch in list(self._watches):
             watch.is_over = True
             watch.wake()
-
-
-def _size_bytes(batch: AppliedBatch) -> int:
-    return sum(200 + len(change.key) + len(change.value or b"") for change in batch.changes)

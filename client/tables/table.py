@@ -104,13 +104,14 @@ class Table:
             InvalidCall: the value is no such number, or the sum does not fit; nothing was written.
             NativeError: as `put`.
         """
-        _, total = await self._written(IncrementKey(_key(key), by), [])
+        operation = IncrementKey(_key(key), by)
+        _check([operation])
+        _, total = await self._written(operation, [])
         return int(total)
 
     async def _written(self, operation: KeyOperation, comparisons: Sequence[Comparison]) -> Any:
         """The answer of one operation on one key; raises CompareFailed if a comparison does not hold."""
         key = operation.key
-        _check([operation])
         index, partition = await self._partition_of(key)
         otherwise = [GetKey(key)] if comparisons else []
         succeeded, answers = await partition.transact(comparisons, [operation], otherwise)

@@ -16,11 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from gnomon.log.tables.key_entry import KEY_BYTES_MAX
 from gnomon.log.tables.operation_id import EXPIRED, OPERATION, OWN_SEQUENCE, OperationId, is_own
-from gnomon.wire.kafka.batch import HEADER_BYTES, BatchHeader, BatchRejected, MalformedBatch
-from gnomon.wire.kafka.compression import Codec, CorruptData, decompress
+from gnomon.wire.kafka.batch import BatchHeader, BatchRejected, MalformedBatch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.partitioner import partition_of
-from gnomon.wire.kafka.records import Header, Record, iterate_unpacked
+from gnomon.wire.kafka.records import Header, Record, iterate_unpacked, unpacked_records
 
 TTL: Final = "gnomon.ttl.ms"
 """The header of a record's time to live, as decimal text."""
@@ -55,10 +54,14 @@ class TableChanges(NamedTuple):
     answers: list[Any] | None = None
     """The answers of the operation; None for a batch that is read from the log."""
 
-    @property
-    def size_bytes(self) -> int:
-        """About the memory of the changes."""
-        return sum(200 + len(change.key) + len(change.value or b"") for change in self.changes)
+
+CHANGE_BYTES: Final = 200
+"""The memory of a change besides its key and its value."""
+
+
+def memory_bytes(changes: Sequence[KeyChange]) -> int:
+    """About the memory that changes take."""
+    return sum(CHANGE_BYTES + len(change.key) + len(change.value or b"") for change in changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,9 @@ def _changes(view: memoryview, batch: BatchHeader, bytes_max: int, placement: Ke
     if placement is not None and placement.partitions == 1:
         placement = None
     try:
-        for number, record in enumerate(iterate_unpacked(_unpacked(view, batch, bytes_max), batch.records_count)):
+        for number, record in enumerate(
+            iterate_unpacked(unpacked_records(view, batch, bytes_max), batch.records_count)
+        ):
             _, timestamp_delta, key, value, headers = record
             if key is None:
                 raise _refused(f"record {number} has no key: each record of a table has one")
@@ -135,16 +140,6 @@ def _changes(view: memoryview, batch: BatchHeader, bytes_max: int, placement: Ke
     except (MalformedBatch, ValueError) as error:
         raise _refused(f"the records cannot be read: {error}") from None
     return TableChanges(changes, operation)
-
-
-def _unpacked(view: memoryview, batch: BatchHeader, bytes_max: int) -> bytes:
-    records = view[HEADER_BYTES:]
-    if batch.compression == Codec.NONE:
-        return bytes(records)
-    try:
-        return bytes(decompress(batch.compression, records, bytes_max))
-    except CorruptData as error:
-        raise _refused(f"the records do not decompress: {error}") from None
 
 
 def _ttl_ms(number: int, record: Record, batch: BatchHeader) -> int:

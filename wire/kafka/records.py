@@ -23,10 +23,12 @@ from gnomon.wire.kafka.batch import (
     HEADER_BYTES,
     TRANSACTIONAL,
     BatchHeader,
+    BatchRejected,
     MalformedBatch,
     parse_batch,
 )
-from gnomon.wire.kafka.compression import Codec, UnpackedTooLarge, compress, decompress
+from gnomon.wire.kafka.compression import Codec, CorruptData, UnpackedTooLarge, compress, decompress
+from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.primitives import Buffer
 
 _VARINT_BYTES_MAX: Final = 10
@@ -67,6 +69,24 @@ def iterate_records(batch_view: memoryview, bytes_max: int) -> Iterator[Record]:
     if header.records_count < 0:
         raise MalformedBatch(f"record batch declares {header.records_count} records")
     yield from iterate_unpacked(data, header.records_count)
+
+
+def unpacked_records(batch_view: memoryview, header: BatchHeader, bytes_max: int) -> bytes:
+    """The records of a produced batch, decompressed.
+
+    Args:
+        batch_view: a whole batch.
+        header: its header.
+        bytes_max: the most bytes its records may decompress to.
+
+    Raises:
+        UnpackedTooLarge: they decompress to more.
+        BatchRejected: they do not decompress.
+    """
+    try:
+        return bytes(decompress(header.compression, batch_view[HEADER_BYTES:], bytes_max))
+    except CorruptData as error:
+        raise BatchRejected(ErrorCode.INVALID_RECORD, f"the records do not decompress: {error}") from None
 
 
 def iterate_unpacked(data: bytes, count: int) -> Iterator[Record]:

@@ -8,7 +8,7 @@ from gnomon.broker.native.arguments import checked
 from gnomon.broker.tables.memory_engine import prefix_end
 from gnomon.broker.tables.transaction import Transaction
 from gnomon.client.errors import InvalidCall
-from gnomon.client.protocol import SCAN_ENTRIES_MAX
+from gnomon.client.protocol import OUTSTANDING_MAX, SCAN_ENTRIES_MAX
 from gnomon.log.entry import Offset
 from gnomon.log.tables.operation_id import WRITER_BYTES, OperationId
 from gnomon.log.tables.operations import (
@@ -44,8 +44,11 @@ def write_args(args: list[Any]) -> tuple[TablePlace, Transaction]:
     if len(args) != 9:
         raise InvalidCall("arguments are a topic's name and id, a partition, a number's three fields, and three lists")
     name, topic_id, index, writer, number, answered_below = checked(args[:6], str, str, int, bytes, int, int)
-    if len(writer) != WRITER_BYTES or not 0 <= answered_below <= number:
-        raise InvalidCall(f"a number is from its lowest open one on, of a client with an id of {WRITER_BYTES} bytes")
+    if len(writer) != WRITER_BYTES or not 0 <= answered_below <= number < answered_below + OUTSTANDING_MAX:
+        raise InvalidCall(
+            f"a number is one of {OUTSTANDING_MAX} from the lowest open one on, of a client with an id of"
+            f" {WRITER_BYTES} bytes"
+        )
     try:
         comparisons = decode_comparisons(args[6])
         then, otherwise = decode_operations(args[7]), decode_operations(args[8])

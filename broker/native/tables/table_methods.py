@@ -1,4 +1,4 @@
-"""Methods of the native service on tables: `table_write`, `table_get`, `table_scan` and `table_count`.
+"""Methods of the native service on tables: transactions, reads and watches.
 
 1. A transaction is decided in its turn in the log (`broker/tables`), and answered once what it wrote, or what it was
    decided by, is durable.
@@ -95,19 +95,18 @@ class TableMethods:
         question.check(Operation.WRITE, topic(place.topic))
         question.check(Operation.READ, topic(place.topic))
         partition, table = self._table(place)
-
         is_wide = transaction.parts > PARTS_AT_ONCE
         if is_wide:
             call.hold_up(True)
 
         def ready(reason: str | None) -> None:
-            if is_wide:
-                call.hold_up(False)
-            if reason is not None:
+            if reason is None:
+                callback = _TableCall(call, transaction, table, self._tasks)
+                partition.append(memoryview(b""), callback, None, Terms(operation=transaction), by_all=True)
+            else:
                 call.fail(Unavailable(reason))
-                return
-            callback = _TableCall(call, transaction, table, self._tasks)
-            partition.append(memoryview(b""), callback, None, Terms(operation=transaction), by_all=True)
+            if is_wide:  # the calls after this one are handled from here on
+                call.hold_up(False)
 
         table.when_live(ready, takes_long=is_wide)
 

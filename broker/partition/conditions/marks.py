@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, RECODED_BYTES_MAX, TakesLong
 from gnomon.log.sn import SN_MAX
 from gnomon.log.term_headers import EXPECTED_OFFSET, FENCING_TOKEN, TOKEN_BYTES_MAX, TRANSACTION_ID
-from gnomon.wire.kafka.batch import HEADER_BYTES, BatchHeader, BatchRejected, MalformedBatch
-from gnomon.wire.kafka.compression import Codec, CorruptData, UnpackedTooLarge, decompress
+from gnomon.wire.kafka.batch import BatchHeader, BatchRejected, MalformedBatch
+from gnomon.wire.kafka.compression import Codec, UnpackedTooLarge
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.records import Record, iterate_unpacked
+from gnomon.wire.kafka.records import Record, iterate_unpacked, unpacked_records
 
 RECORDS_MAX: Final = 20_000
 """The most records of a batch on a topic whose records may have terms."""
@@ -67,7 +67,7 @@ def marks_at_once(view: memoryview, batch: BatchHeader) -> BatchMarks:
     if len(view) > (SEARCHED_BYTES_MAX if batch.compression == Codec.NONE else AT_ONCE_BYTES_MAX):
         raise TakesLong
     try:
-        records = _unpacked(view, batch, AT_ONCE_BYTES_MAX)
+        records = unpacked_records(view, batch, AT_ONCE_BYTES_MAX)
     except UnpackedTooLarge:
         raise TakesLong from None
     if records.rfind(_COMMON) >= 0:
@@ -92,7 +92,7 @@ def marks_of(view: memoryview, batch: BatchHeader, bytes_max: int = RECODED_BYTE
         BatchRejected: a header is invalid, or the records cannot be read.
     """
     _check_count(batch)
-    records = _unpacked(view, batch, bytes_max)
+    records = unpacked_records(view, batch, bytes_max)
     return _found(records, batch) if _may_have_marks(records) else NO_MARKS
 
 
@@ -105,16 +105,6 @@ def _found(records: bytes, batch: BatchHeader) -> BatchMarks:
     except MalformedBatch as error:
         raise BatchRejected(ErrorCode.INVALID_RECORD, f"the records cannot be searched for terms: {error}") from None
     return found.marks()
-
-
-def _unpacked(view: memoryview, batch: BatchHeader, bytes_max: int) -> bytes:
-    records = view[HEADER_BYTES:]
-    if batch.compression == Codec.NONE:
-        return bytes(records)
-    try:
-        return bytes(decompress(batch.compression, records, bytes_max))
-    except CorruptData as error:
-        raise BatchRejected(ErrorCode.INVALID_RECORD, f"the records do not decompress: {error}") from None
 
 
 def _may_have_marks(records: bytes) -> bool:

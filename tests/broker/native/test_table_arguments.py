@@ -10,7 +10,8 @@ import pytest
 from drawn_arguments import changed
 from native_calls import native, rpc
 
-from gnomon.client.errors import ERRORS, CompareFailed
+from gnomon.client.errors import ERRORS, CompareFailed, InvalidCall, InvalidRecords
+from gnomon.runtime.rpc.client import RpcClient
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 
 ID: Final = "the id of the topic"
@@ -64,5 +65,34 @@ def test_a_watch_with_other_arguments_ends_alone(prefix: Any, revision: Any) -> 
                     with pytest.raises(ERRORS.classes):
                         await stream.__anext__()
             assert await peer.call("table_count", "settings", topic_id, 0, b"") == 0
+
+    simulate_broker(scenario)
+
+
+async def increment(peer: RpcClient, number: int, answered_below: int) -> None:
+    topic_id, _ = await peer.call("lookup", "settings")
+    place = ("settings", topic_id, 0, b"w" * 16)
+    await peer.call("table_write", *place, number, answered_below, [], [["increment", b"n", 1]], [])
+
+
+def test_a_late_copy_of_an_answered_operation_is_not_done_again() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        kafka = await broker.connect()
+        await kafka.create_topic("settings", configs={"gnomon.view": "kv", "gnomon.view.engine": "memory"})
+        async with rpc(broker) as peer:
+            await increment(peer, 0, 0)
+            await increment(peer, 0, 0)  # a repeat whose answer was lost
+            await increment(peer, 1, 1)
+            with pytest.raises(InvalidRecords, match="this late copy of it is not done again"):
+                await increment(peer, 0, 0)
+            with pytest.raises(InvalidCall, match="one of 1000 from the lowest open one on"):
+                await increment(peer, 1_001, 1)
+        await broker.restart()
+        async with rpc(broker) as peer, native(broker) as client:
+            with pytest.raises(InvalidRecords, match="this late copy of it is not done again"):
+                await increment(peer, 0, 0)
+            found = await client.table("settings").get(b"n")
+            assert found is not None
+            assert found.value == b"2"
 
     simulate_broker(scenario)

@@ -54,10 +54,41 @@ def test_lost_operations_are_not_done_and_durable_ones_are() -> None:  # 3
     assert operations.find(OperationId(ONE, 1, 0)) is None
 
 
-def test_further_clients_are_refused_until_others_expire(monkeypatch: pytest.MonkeyPatch) -> None:  # 4
-    monkeypatch.setattr(recent_operations, "CLIENTS_MAX", 1)
+def test_a_late_copy_of_an_answered_operation_is_recognized() -> None:  # 4
     operations = RecentOperations()
     note(operations, ONE, 0)
-    assert operations.has_room(OperationId(ONE, 1, 0), AT)
+    note(operations, ONE, 1, answered_below=1)
+    assert operations.is_answered(OperationId(ONE, 0, 0))
+    assert not operations.is_answered(OperationId(ONE, 1, 0))
+    assert not operations.is_answered(OperationId(OTHER, 0, 0))
+    operations.has_room(OperationId(ONE, 2, 2), AT)  # one that is refused tells it, too
+    assert operations.is_answered(OperationId(ONE, 1, 0))
+
+
+def test_further_operations_are_refused_until_others_are_answered_or_expire(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # 5
+    monkeypatch.setattr(recent_operations, "OPERATIONS_MAX", 2)
+    operations = RecentOperations()
+    note(operations, ONE, 0)
+    note(operations, ONE, 1)
+    assert not operations.has_room(OperationId(ONE, 2, 0), AT)
     assert not operations.has_room(OperationId(OTHER, 0, 0), AT)
-    assert operations.has_room(OperationId(OTHER, 0, 0), AT + KEPT_MS)
+    assert operations.has_room(OperationId(ONE, 2, 1), AT)
+    note(operations, OTHER, 0)
+    assert not operations.has_room(OperationId(OTHER, 1, 0), AT)
+    operations.lost()
+    assert operations.has_room(OperationId(OTHER, 1, 0), AT)
+    note(operations, ONE, 2, answered_below=1)
+    note(operations, OTHER, 0)
+    assert operations.has_room(OperationId(b"3" * 16, 0, 0), AT + KEPT_MS)
+
+
+def test_answers_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:  # 5
+    monkeypatch.setattr(recent_operations, "ANSWERS_BYTES_MAX", 10)
+    operations = RecentOperations()
+    for number in range(2):
+        done = DoneOperation(Offset(number), Offset(number + 1), AT, succeeded=True, answers=[number, b"6 read"])
+        operations.note(OperationId(ONE, number, 0), done)
+    kept = [operations.find(OperationId(ONE, number, 0)) for number in range(2)]
+    assert [each and each.answers for each in kept] == [[0, b"6 read"], None]

@@ -181,6 +181,15 @@ def forgotten_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
+    "a late copy of an answered operation is done again",
+    breaks="broker.tables.recent_operations 4",
+    found_by="tests/broker/native/test_table_arguments.py",
+)
+def late_copy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RecentOperations, "is_answered", lambda operations, operation: False)
+
+
+@planted(
     "the partition of a key is not checked",
     breaks="log.tables.changes 3",
     found_by="tests/log/tables/test_changes.py",
