@@ -44,7 +44,8 @@ from gnomon.broker.retention.read_holds import ReadHolds
 from gnomon.broker.retention.retention import Retention
 from gnomon.broker.state_logs import PartitionStateLogs
 from gnomon.broker.storage import Storage
-from gnomon.broker.tables.tables_memory import TablesMemory
+from gnomon.broker.tables.hosted_tables import HostedTables
+from gnomon.broker.tables.stored.tables_directory import TablesDirectory
 from gnomon.broker.topic_metrics import TopicMetrics
 from gnomon.broker.topics.copies import Copies
 from gnomon.broker.topics.deleted_topics import DeletedTopics
@@ -88,6 +89,7 @@ class Broker:
         quorum: Quorum,
         replication: ShadowReplicationSettings,
         tables: TableSettings,
+        tables_directory: TablesDirectory,
         policy: BrokerPolicy,
         authorizer: Authorizer,
         turns: Turns,
@@ -111,7 +113,7 @@ class Broker:
         """Batches that were sent to partitions which this broker does not lead."""
         self.placement = Placement(membership, lambda topic: self.topics.image.get_by_id(topic.id) is not None)
         self._make_topics(clock, fewer_copies=limits.acknowledge_with_fewer_copies)
-        self._make_partitions(world, membership, tables, policy)
+        self._make_partitions(world, membership, tables, tables_directory, policy)
         self.topics.watch(ended=lambda topic, shadows: self.placement.forget(topic))
         self.topics.watch(ended=lambda topic, shadows: self.copies.forget(topic))
         self.records = TopicRecords(self.storage, self.topics, log)
@@ -136,11 +138,20 @@ class Broker:
         )
 
     def _make_partitions(
-        self, world: World, membership: Membership, tables: TableSettings, policy: BrokerPolicy
+        self,
+        world: World,
+        membership: Membership,
+        tables: TableSettings,
+        tables_directory: TablesDirectory,
+        policy: BrokerPolicy,
     ) -> None:
         self.batch_thread = BatchThread(world)
-        self.tables_memory = memory = TablesMemory(tables.memory_bytes_max)
+        self.tables = HostedTables(world, tables_directory, tables, self.batch_thread, self.timers, self.log)
+        memory, unflushed = self.tables.memory, self.tables.store.memory
         self.metrics.watch("table_memory_bytes", "Memory of the entries of tables", lambda: memory.bytes_used)
+        self.metrics.watch(
+            "table_unflushed_bytes", "Memory of changes that are not on disk yet", lambda: unflushed.bytes_used
+        )
         self.partitions = PartitionsInUse(
             self.topics,
             self.placement,
@@ -150,9 +161,8 @@ class Broker:
             self.refused,
             self.turns,
             self.batch_thread,
-            self.tables_memory,
+            self.tables,
             world.clock,
-            self.timers,
             self.log,
         )
         self.routes = Routes(self.topics, self.placement, self.partitions)
@@ -277,6 +287,7 @@ class Broker:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.timers.run)
+            await nursery.start(self.tables.run)
             await nursery.start(self.partitions.run)
             await self.stored_configs.follower.load()
             await self.topics.load()

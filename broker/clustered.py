@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -19,8 +20,10 @@ from gnomon.broker.node import Endpoints, ServingBroker, serve
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.turns import Turns
 from gnomon.broker.placement.registration import BrokerRegistration
+from gnomon.broker.tables.stored.tables_directory import TablesDirectory
 from gnomon.metadata.client import Metadata
 from gnomon.metadata.cluster_id import cluster_id
+from gnomon.runtime.disk.data_directory import DirectoryKind
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings.settings import (
@@ -29,7 +32,7 @@ from gnomon.runtime.settings.settings import (
     SubscriptionsSettings,
     TableSettings,
 )
-from gnomon.runtime.world import World
+from gnomon.runtime.world import Durability, World
 
 LOG_DIRECTORY: Final = "/ledgers"
 """The log directory in answers of a broker that keeps no records itself."""
@@ -50,6 +53,8 @@ class BrokerNodeSettings:
     subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
     shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
     table: TableSettings = field(default_factory=TableSettings)
+    data_dir: Path | None = None
+    """The directory for tables on disk, taken when the first one is used; None if there is none."""
     limits: BrokerLimits = field(default_factory=lambda: BrokerLimits.of(BrokerSettings()))
     label_sets_max: int = 0
     """See `Metrics`."""
@@ -95,6 +100,9 @@ async def run_broker(
         settings.quorum,
         settings.shadow_replication,
         settings.table,
+        TablesDirectory(
+            world.disk, settings.data_dir, settings.table.map_bytes, Durability.SYNCED, DirectoryKind.BROKER
+        ),
         ONE_OF_SEVERAL,
         authorizer,
         Turns(world.network, by_network=True),

@@ -31,6 +31,7 @@ from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.turns import Turns
 from gnomon.broker.placement.membership import SoleMember
 from gnomon.broker.stores import BOOKIE_FOLDER, Stores, bookies_on, open_stores
+from gnomon.broker.tables.stored.tables_directory import TablesDirectory
 from gnomon.metadata.client import MetadataError
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.runtime.logs import Logger
@@ -109,6 +110,7 @@ async def run_standalone(
             Quorum(),
             settings.shadow_replication,
             settings.table,
+            TablesDirectory(world.disk, settings.data_dir, settings.table.map_bytes, settings.bookie.durability),
             CLUSTER_OF_ONE,
             authorizer,
             turns,

@@ -291,19 +291,14 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     return kept
 
 
-def check_new_view(configs: Mapping[str, str]) -> None:
-    """Checks the view of a topic that is to be created.
-
-    Raises:
-        InvalidConfig: it is not built.
-    """
-    if is_table(configs) and configs.get(ENGINE) != MEMORY_ENGINE:
-        raise InvalidConfig(f"tables on disk are not built yet: set {ENGINE}={MEMORY_ENGINE}")
-
-
 def is_table(configs: Mapping[str, str]) -> bool:
     """Whether a topic with these configs is a table."""
     return configs.get(VIEW) == TABLE_VIEW
+
+
+def is_on_disk(configs: Mapping[str, str]) -> bool:
+    """Whether a table with these configs has its entries on disk."""
+    return configs.get(ENGINE, DISK_ENGINE) == DISK_ENGINE
 
 
 def check_kept(before: Mapping[str, str], after: Mapping[str, str]) -> None:

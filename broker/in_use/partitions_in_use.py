@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import trio
 
-from gnomon.broker.configs.topic_configs import is_table
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.partition import Partition
@@ -28,18 +27,15 @@ from gnomon.broker.placement.placement import Placement
 from gnomon.broker.shadow.partition import ShadowPartition
 from gnomon.broker.shadow.source import SourceLedgers
 from gnomon.broker.storage import Storage
-from gnomon.broker.tables.hosted_table import HostedTable
-from gnomon.broker.tables.tables_memory import TablesMemory
+from gnomon.broker.tables.hosted_tables import HostedTables
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.chains import ledgers_prefix, stored_bytes
 from gnomon.log.log_reader import LogBounds
-from gnomon.log.tables.changes import KeyPlacement
 from gnomon.log.topic import Topic, topic_key
 from gnomon.metadata.client import Compare
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.loop.paced import PacedTasks
 from gnomon.runtime.tasks import OwnTasks
-from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import Clock
 
 TASKS_PER_TURN = 10
@@ -66,9 +62,8 @@ class PartitionsInUse:
         refused: RefusedBatches,
         turns: Turns,
         batch_thread: BatchThread,
-        tables_memory: TablesMemory,
+        tables: HostedTables,
         clock: Clock,
-        timers: Timers,
         log: Logger,
     ) -> None:
         """No partition is in use.
@@ -85,9 +80,8 @@ class PartitionsInUse:
         self._refused = refused
         self._turns = turns
         self._batch_thread = batch_thread
-        self._tables_memory = tables_memory
+        self._tables = tables
         self._clock = clock
-        self._timers = timers
         self._log = log
         self._tasks = OwnTasks()
         self._paced_tasks = PacedTasks(self._tasks, TASKS_PER_TURN, clock)
@@ -148,17 +142,7 @@ class PartitionsInUse:
             self._policy,
             self._batch_thread,
         )
-        if is_table(topic.configs):
-            partition.view = HostedTable(
-                partition,
-                KeyPlacement(index, topic.partitions),
-                self._tables_memory,
-                self._batch_thread,
-                self._clock,
-                self._timers,
-                self._tasks,
-                self._log.bind(topic=topic.name, partition=index),
-            )
+        self._tables.add_view(partition, topic, index)
         return partition
 
     def use_shadow(self, topic: Topic, index: int) -> ShadowPartition:

@@ -1,70 +1,59 @@
-"""The table of one partition that this broker leads: loads it from the log, follows the log, and serves its reads.
+"""The table of one partition that this broker leads: loads it, follows the log, and serves its reads.
 
-1. The table is loaded on the first use. A partition whose table nobody uses pays for the checks of its batches alone.
+1. The table is loaded on the first use: from its store if that is a prefix of the log (`table_origin`), and from there
+   on from the log. A partition whose table nobody uses pays for the checks of its batches alone.
 2. While the table is being loaded, the batches that are given out are kept (`_collected`). The table goes live once
    everything before them is applied from the log, and then the kept ones in their order.
 3. Nothing is decided or read before the table is live. Requests wait for that for at most WAIT_SECONDS, then they are
    refused with the state of the loading, and can be repeated. Reads share a part of each turn (`paced_calls`).
 4. A read is answered after the metadata service has confirmed that no other broker claimed the log since the read
    arrived. So it sees every write that was acknowledged before. Reads that arrive together share a confirmation.
-5. The leader deletes a key after its time to live, by a record, unless it was put again. Until that is durable the
-   value is there for everybody.
+5. A table on disk that cannot be flushed falls behind: it gives up what is in flight, and is loaded again from its log
+   once there is room. The log goes on meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import trio
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.ledgers.catalog import LocalViews, read_from_memory
-from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.log_view import ViewBehind
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import Duplicate
-from gnomon.broker.partition.unpacking.batch_client import BrokerItself
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
-from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, RECODED_BYTES_MAX, TakesLong
+from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, TakesLong
 from gnomon.broker.tables.memory_engine import MemoryEngine
 from gnomon.broker.tables.paced_calls import PacedCalls
+from gnomon.broker.tables.stored.store_forms import RowDamaged
+from gnomon.broker.tables.table_expiry import TableExpiry
+from gnomon.broker.tables.table_flushes import TableFlushes
+from gnomon.broker.tables.table_log import RECORDS_AT_ONCE_MAX, LogUnreadable, TableLog
+from gnomon.broker.tables.table_origin import TableHome, TableOrigin
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
 from gnomon.broker.tables.table_watches import TableWatches
-from gnomon.broker.tables.tables_memory import TablesMemory
-from gnomon.broker.tables.transaction import ExpireKey, Transaction, batch_of, decide
-from gnomon.client.errors import Compacted
+from gnomon.broker.tables.transaction import Transaction, batch_of, decide
 from gnomon.log.entry import Offset
-from gnomon.log.tables.changes import KeyChange, KeyPlacement, TableChanges, changes_of, memory_bytes, produced_changes
-from gnomon.log.tables.key_entry import revision_of
+from gnomon.log.tables.changes import KeyChange, KeyPlacement, TableChanges, memory_bytes, produced_changes
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.loop.paced import PAUSE_SECONDS
+from gnomon.runtime.settings.settings import TableSettings
 from gnomon.runtime.tasks import Tasks
-from gnomon.runtime.timers import Timer, Timers
-from gnomon.runtime.world import Clock, WorldError
+from gnomon.runtime.timers import Timers
+from gnomon.runtime.world import Clock, DiskFailed, WorldError
 from gnomon.wire.kafka.batch import BatchHeader, BatchRejected, parse_batch
 from gnomon.wire.kafka.compression import UnpackedTooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 
 WAIT_SECONDS: Final = 1.0
-READ_BYTES: Final = 1 << 20
-WATCHED_BYTES: Final = 64 << 10
-"""A watch that follows the log reads this much at a time."""
-RECORDS_AT_ONCE_MAX: Final = 500
-"""Reading and applying as many takes some 2 ms."""
 COLLECTED_BYTES_MAX: Final = 64 << 20
 """The batches that are kept during the loading; beyond it, the table reads them from the log later."""
-EXPIRIES_AT_ONCE: Final = 500
-EXPIRY_SECONDS_MAX: Final = 0.5
-"""The clock is read this often while a key will expire, as it may be set."""
-EXPIRY_AGAIN_SECONDS: Final = 0.25
-"""The pause after no expired key could be deleted."""
-
 NOT_CONFIRMED: Final = "this broker does not know whether it still leads the partition"
 
 Look: TypeAlias = Callable[[TableState], None]
@@ -73,8 +62,17 @@ Ready: TypeAlias = Callable[[str | None], None]
 """Called with None once the table is live, or with the reason why it is not."""
 
 
-class LogUnreadable(Exception):
-    """The log of a table cannot be read at some offset."""
+class TableBehind(Exception):
+    """The table cannot apply more of its log now; the text says why."""
+
+
+class Loop(NamedTuple):
+    """The parts of the broker's event loop that a table needs."""
+
+    batch_thread: BatchThread
+    clock: Clock
+    timers: Timers
+    tasks: Tasks
 
 
 class HostedTable:
@@ -84,23 +82,25 @@ class HostedTable:
         self,
         partition: Partition,
         placement: KeyPlacement,
-        memory: TablesMemory,
-        batch_thread: BatchThread,
-        clock: Clock,
-        timers: Timers,
-        tasks: Tasks,
+        home: TableHome,
+        settings: TableSettings,
+        loop: Loop,
         logger: Logger,
     ) -> None:
         """A table that nobody has used."""
         self._partition = partition
         self._placement = placement
-        self._memory = memory
-        self._batch_thread = batch_thread
-        self._clock = clock
-        self._timers = timers
-        self._tasks = tasks
+        self._settings = settings
+        self._clock, self._timers, self._tasks = loop.clock, loop.timers, loop.tasks
         self._logger = logger
-        self._state = TableState(MemoryEngine(memory), Offset(0))
+        self.log = TableLog(partition, loop.batch_thread)
+        """The changes that the log has."""
+        self._origin = TableOrigin(home, self.log, logger)
+        self._nothing = TableState(MemoryEngine(home.memory), Offset(0))
+        self._state = self._nothing
+        """`_nothing` before the loading begins."""
+        self._flushes: TableFlushes | None = None
+        """Those of a table on disk."""
         self._live = False
         self._loading = False
         self._used = False
@@ -108,16 +108,17 @@ class HostedTable:
         self._collected: deque[tuple[Offset, TableChanges, int]] = deque()
         self._collected_bytes = 0
         self._applying = False
-        self._paced = PacedCalls(clock, tasks)
+        self._paced = PacedCalls(loop.clock, loop.tasks)
         """Reads, and requests that waited for the loading."""
         self._readers: list[tuple[Look, Refuse]] = []
         """Confirmed reads that wait until a batch is applied as a whole."""
         self._collected_from: Offset | None = None
         """Everything that is given out from this offset on is in `_collected`; None while nothing is collected."""
-        self.watches = TableWatches(clock, tasks)
+        self.watches = TableWatches(loop.clock, loop.tasks)
         """The watches of clients."""
-        self._expiry_timer: Timer | None = None
-        self._expiring = False
+        self._expiry = TableExpiry(
+            partition, lambda: self._state.engine if self._live else None, loop.clock, loop.timers
+        )
 
     # --- the view of the log --------------------------------------------------------------------------------------
 
@@ -133,11 +134,9 @@ class HostedTable:
         self._stop_following()
         self.watches.end()
         self._used = False
-        self._state.engine.clear()
-        self._state = TableState(MemoryEngine(self._memory), Offset(0))
+        self._let_go()
         self._answer_readers()
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
+        self._expiry.end()
 
     @property
     def kept_from(self) -> Offset:
@@ -164,12 +163,18 @@ class HostedTable:
     async def prepare(self, changes: TableChanges) -> None:
         """See `LogView`. Where the log sets the times of records, `give_out` computes the entries again."""
         if self._live:
-            await self._prepare(changes, -1)
+            try:
+                await self._prepare(self._state, changes, -1)
+            except RowDamaged as error:
+                self._discard(error)
 
-    async def _prepare(self, changes: TableChanges, append_time_ms: int) -> None:
+    async def _prepare(self, state: TableState, changes: TableChanges, append_time_ms: int) -> None:
         if len(changes.changes) > RECORDS_AT_ONCE_MAX:
-            for _ in self._state.prepare(changes, append_time_ms):
-                await self._clock.sleep(PAUSE_SECONDS)
+            await self._in_turns(state.prepare(changes, append_time_ms))
+
+    async def _in_turns(self, steps: Iterable[None]) -> None:
+        for _ in steps:
+            await self._clock.sleep(PAUSE_SECONDS)
 
     def _check_memory(self, changes: Sequence[KeyChange]) -> None:
         """Checks that the puts among the changes fit into the memory of all tables.
@@ -178,7 +183,7 @@ class HostedTable:
             BatchRejected: they do not.
         """
         more_bytes = sum(len(change.key) + len(change.value) for change in changes if change.value is not None)
-        refusal = self._memory.refusal(more_bytes) if more_bytes else None
+        refusal = self._state.engine.refusal(more_bytes) if more_bytes else None
         if refusal is not None:
             raise BatchRejected(ErrorCode.POLICY_VIOLATION, refusal)
 
@@ -199,7 +204,11 @@ class HostedTable:
                 raise BatchRejected(ErrorCode.INVALID_RECORD, text)
             if not state.operations.has_room(numbered, now_ms):
                 raise ViewBehind("the table keeps too many operations of clients: try again in two minutes")
-        changes = decide(operation, state.newest, base_offset, now_ms)
+        try:
+            changes = decide(operation, state.newest, base_offset, now_ms)
+        except RowDamaged as error:
+            self._discard(error)
+            raise ViewBehind(str(error)) from error
         if not changes:
             return None
         self._check_memory(changes)
@@ -210,7 +219,10 @@ class HostedTable:
     def give_out(self, changes: TableChanges, base_offset: Offset, append_time_ms: int) -> None:
         """See `LogView`."""
         if self._live:
-            self._state.give_out(changes, base_offset, append_time_ms)
+            try:
+                self._state.give_out(changes, base_offset, append_time_ms)
+            except RowDamaged as error:
+                self._discard(error)
         elif self._collected_from is not None:
             self._collected.append((base_offset, changes, append_time_ms))
             self._collected_bytes += memory_bytes(changes.changes)
@@ -222,7 +234,10 @@ class HostedTable:
         if not self._live:
             self.watches.wake()
             return
-        self._applied(self._state.durable(next_offset))
+        try:
+            self._applied(self._state.durable(next_offset))
+        except RowDamaged as error:
+            self._discard(error)
         if self._state.is_behind and not self._applying:
             self._applying = True
             self._tasks.start_soon(self._apply_rest)
@@ -230,16 +245,43 @@ class HostedTable:
     def _applied(self, batches: Sequence[AppliedBatch]) -> None:
         for batch in batches:
             self.watches.applied(batch)
-        if not self._state.is_behind:
-            self._expire_in_time()
-            self._answer_readers()
+        if self._state.is_behind:
+            return
+        self._expiry.look()
+        self._answer_readers()
+        if self._flushes is not None:
+            self._flushes.applied()
+            if self._flushes.is_too_far:
+                self._logger.warning(
+                    "table_behind", reason=self._flushes.refusal(), next="it is loaded again when used"
+                )
+                self._stop_following()
 
     async def _apply_rest(self) -> None:
         """Applies a batch of many records in several turns."""
         while self._state.is_behind:
             await self._clock.sleep(PAUSE_SECONDS)
-            self._applied(self._state.apply())
+            try:
+                self._applied(self._state.apply())
+            except RowDamaged as error:
+                self._discard(error)
         self._applying = False
+
+    def _discard(self, error: RowDamaged) -> None:
+        """The stored table is damaged: it is loaded again, and begins with nothing."""
+        self._origin.discard(str(error))
+        self._let_go()
+        self._load_soon()
+
+    def _let_go(self) -> None:
+        """Forgets the state: the next loading begins with its origin."""
+        self._stop_following()
+        state, flushes = self._state, self._flushes
+        self._state, self._flushes = self._nothing, None
+        if flushes is not None:
+            flushes.end()
+        if state is not self._nothing:
+            self._tasks.start_soon(self._in_turns, state.engine.close())
 
     def _answer_readers(self) -> None:
         readers, self._readers = self._readers, []
@@ -290,52 +332,79 @@ class HostedTable:
             return
         reason = None
         try:
+            await self._begin(log)
             while reason is None and not await self._caught_up(log):
                 if not self._partition.goes_on(log):
                     reason = "the partition was opened again while its table was loaded"
-        except (LedgerError, MetadataError, WorldError, BatchRejected, UnpackedTooLarge, LogUnreadable) as error:
-            self._logger.error("table_not_loaded", reason=str(error), next="it is tried again when it is used")
+        except RowDamaged as error:
             reason = str(error)
+            self._origin.discard(reason)
+            self._let_go()
+        except (LedgerError, MetadataError, BatchRejected, UnpackedTooLarge, LogUnreadable, TableBehind) as error:
+            reason = str(error)
+        except WorldError as error:
+            if isinstance(error, DiskFailed):
+                raise
+            reason = str(error)
+        if reason is not None:
+            self._logger.error("table_not_loaded", reason=reason, next="it is tried again when it is used")
         self._loading = False
         if self._live:
             self._logger.debug("table_loaded", revision=self._state.applied - 1, keys=len(self._state.engine))
-            self._expire_in_time()
+            self._expiry.look()
         self._answer_waiting(None if self._live else reason)
         if self._waiting:
             self._load_soon()
 
+    async def _begin(self, log: PartitionLog) -> None:
+        if self._state is not self._nothing:
+            return
+        state, engine = await self._origin.begin(log)
+        if not self._used:  # it was released meanwhile
+            await self._in_turns(state.engine.close())
+            return
+        self._state = state
+        if engine is not None:
+            self._flushes = TableFlushes(
+                state, engine, self.log, self._settings, self._clock, self._timers, self._tasks, self._logger
+            )
+
     async def _caught_up(self, log: PartitionLog) -> bool:
         """Applies some batches, from the log or from those that were kept; returns whether the table is live."""
+        state = self._state
         if self._collected_from is None:
             self._collected_from = log.next_offset
         end = min(log.high_watermark, self._collected_from)
-        if self._state.applied < end:
-            await self._read_on(log, end)
-        elif self._state.applied < self._collected_from:
+        if state.applied < end:
+            await self._read_on(state, log, end)
+        elif state.applied < self._collected_from:
             await self._clock.sleep(PAUSE_SECONDS)  # batches that were in flight when the loading began
         else:
-            await self._apply_collected(log)
-            if not self._collected:
-                self._state.durable(min(log.high_watermark, self._state.given_out))
-                self._live = not self._state.is_behind
+            await self._apply_collected(state, log)
+            if not self._collected and state is self._state:
+                state.durable(min(log.high_watermark, state.given_out))
+                self._live = not state.is_behind
         return self._live
 
-    async def _read_on(self, log: PartitionLog, end: Offset) -> None:
-        """Applies the next durable batches below `end` from the log."""
-        for batch in await self._read_batches(log, self._state.applied):
+    async def _read_on(self, state: TableState, log: PartitionLog, end: Offset) -> None:
+        """Applies the next durable batches below `end` from the log, unless the table ends meanwhile."""
+        for batch in await self.log.batches(log, state.applied):
             header = parse_batch(memoryview(batch))
             if header.base_offset >= end:
                 return
-            changes = await self._changes_of(batch, header)
+            changes = await self.log.changes_of(batch, header)
             append_time_ms = header.max_timestamp if header.is_log_append_time else -1
-            await self._prepare(changes, append_time_ms)
-            self._state.give_out(changes, Offset(header.base_offset), append_time_ms)
-            self._state.durable(Offset(header.next_offset))
-            await self._apply_all()
+            await self._prepare(state, changes, append_time_ms)
+            if state is not self._state:
+                return
+            state.give_out(changes, Offset(header.base_offset), append_time_ms)
+            state.durable(Offset(header.next_offset))
+            await self._apply_all(state)
+            await self._make_room()
 
-    async def _apply_collected(self, log: PartitionLog) -> None:
+    async def _apply_collected(self, state: TableState, log: PartitionLog) -> None:
         """Applies some of the batches that were kept; those that are not durable are given out again."""
-        state, records = self._state, 0
+        records = 0
         while self._collected and records <= RECORDS_AT_ONCE_MAX and not state.is_behind:
             base_offset, changes, append_time_ms = self._collected.popleft()
             self._collected_bytes -= memory_bytes(changes.changes)
@@ -343,71 +412,28 @@ class HostedTable:
             state.durable(min(log.high_watermark, state.given_out))
             records += len(changes.changes)
         if self._collected or state.is_behind:
-            await self._apply_all()
+            await self._apply_all(state)
 
-    async def _apply_all(self) -> None:
-        await trio.lowlevel.checkpoint()
-        while self._state.is_behind:
-            self._state.apply()
+    async def _make_room(self) -> None:
+        """Waits until the memory has room for more changes.
+
+        Raises:
+            TableBehind: the store has no space for those that are in memory.
+        """
+        flushes = self._flushes
+        if flushes is None:
+            return
+        flushes.applied()
+        while flushes.is_too_far and flushes is self._flushes:
+            if flushes.failure is not None:
+                raise TableBehind(flushes.refusal())
             await self._clock.sleep(PAUSE_SECONDS)
 
-    async def _changes_of(self, batch: bytes, header: BatchHeader) -> TableChanges:
-        view = memoryview(batch)
-        if header.records_count <= RECORDS_AT_ONCE_MAX and len(batch) <= AT_ONCE_BYTES_MAX:
-            try:
-                return changes_of(view, header, AT_ONCE_BYTES_MAX)
-            except UnpackedTooLarge:
-                pass
-        thread = self._batch_thread.work_for_broker
-        return await thread(view, RECODED_BYTES_MAX, lambda batch, room: changes_of(batch, header, room))
-
-    async def _read_batches(self, log: PartitionLog, offset: Offset, bytes_max: int = READ_BYTES) -> list[bytes]:
-        """The durable batches from the one at `offset` on; none if the partition was opened again.
-
-        Raises:
-            LogUnreadable, LedgerError: they cannot be read.
-        """
-
-        def read() -> list[bytes]:
-            if self._partition.log is not log:
-                return []
-            with LocalViews() as views:
-                chunks, _, code = self._partition.read(offset, bytes_max, True, views)
-                if code != ErrorCode.NONE:
-                    raise LogUnreadable(f"the log could not be read at offset {offset}: {code.name}")
-                return [bytes(chunk) for chunk in chunks]
-
-        return await read_from_memory(read)
-
-    async def changes_from(self, offset: Offset) -> list[AppliedBatch]:
-        """A few durable batches from the one at an offset on; none if there are none yet.
-
-        Raises:
-            Compacted: the log begins after the offset.
-            LogUnreadable, LedgerError: it cannot be read.
-        """
-        log = self._partition.log
-        if log is None or offset >= log.high_watermark:
-            return []
-        if offset < log.start_offset:
-            raise Compacted(log.start_offset)
-        found = []
-        for batch in await self._read_batches(log, offset, WATCHED_BYTES):
-            header = parse_batch(memoryview(batch))
-            found.append(AppliedBatch(Offset(header.base_offset), (await self._changes_of(batch, header)).changes))
-        return found
-
-    async def changes_at(self, base_offset: int) -> list[KeyChange]:
-        """The changes of the durable batch at an offset.
-
-        Raises:
-            LogUnreadable, LedgerError: it cannot be read.
-        """
-        log = self._partition.log
-        batches = [] if log is None else await self._read_batches(log, Offset(base_offset), 1)
-        if not batches:
-            raise LogUnreadable("the partition was opened again")
-        return list((await self._changes_of(batches[0], parse_batch(memoryview(batches[0])))).changes)
+    async def _apply_all(self, state: TableState) -> None:
+        await trio.lowlevel.checkpoint()
+        while state.is_behind and state is self._state:
+            state.apply()
+            await self._clock.sleep(PAUSE_SECONDS)
 
     def _progress(self) -> str:
         log = self._partition.log
@@ -453,60 +479,8 @@ class HostedTable:
         elif self._state.is_behind:
             self._readers.append((look, refuse))
         else:
-            look(self._state)
-
-    # --- expiry ---------------------------------------------------------------------------------------------------
-
-    def _expire_in_time(self) -> None:
-        expiry_ms = self._state.engine.next_expiry_ms
-        if expiry_ms is None or self._expiring:
-            return
-        seconds = min(max(0, expiry_ms - self._clock.wall_ms()) / 1_000, EXPIRY_SECONDS_MAX)
-        deadline = self._clock.monotonic() + seconds
-        timer = self._expiry_timer
-        if timer is not None and timer.callback is not None:
-            if timer.deadline <= deadline:
-                return
-            timer.cancel()
-        self._expiry_timer = self._timers.call_at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        """Deletes the keys whose time to live is over."""
-        now_ms = self._clock.wall_ms()
-        engine = self._state.engine
-        keys = engine.expiring(now_ms, EXPIRIES_AT_ONCE) if self._live else []
-        if not keys:
-            if self._live:
-                self._expire_in_time()
-            return
-        self._expiring = True
-        due = [ExpireKey(key, revision_of(engine.get(key) or b"")) for key in keys]
-        transaction = Transaction((), due)
-        done = _Expiry(partial(self._expired, transaction))
-        self._partition.append(memoryview(b""), done, None, Terms(operation=transaction))
-
-    def _expired(self, transaction: Transaction, outcome: Produced) -> None:
-        """Goes on with the next keys; after a pause if none was deleted, since they were put again or that failed."""
-        deleted = outcome.error == ErrorCode.NONE and any(each >= 0 for each in transaction.answers or ())
-        pause_seconds = 0.0 if deleted else EXPIRY_AGAIN_SECONDS
-        self._expiry_timer = self._timers.call_at(self._clock.monotonic() + pause_seconds, self._expire_more)
-
-    def _expire_more(self) -> None:
-        self._expiring = False
-        if self._live:
-            self._expire_in_time()
-
-
-class _Expiry(BrokerItself):
-    """The callback of an append that deletes expired keys."""
-
-    def __init__(self, done: Callable[[Produced], None]) -> None:
-        self._done = done
-
-    def client_of(self, slot: object) -> BrokerItself:
-        """See `AppendCallback.client_of`."""
-        return self
-
-    def appended(self, slot: object, outcome: Produced) -> None:
-        """See `AppendCallback.appended`."""
-        self._done(outcome)
+            try:
+                look(self._state)
+            except RowDamaged as error:
+                self._discard(error)
+                refuse(str(error))

@@ -4,15 +4,18 @@
    that at a million. Their order is a list of the keys.
 2. `bytes_used` counts keys, values and the memory around them.
 3. The keys that will expire are known by the time of their expiry, the earliest first.
+4. What is noted for an image counts as used: a table that is full cannot grow while it is being copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
 from sortedcontainers import SortedList
 
+from gnomon.broker.tables.layers import Layer
+from gnomon.broker.tables.table_image import NotedEntries, TableImage
 from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.tables.key_entry import NEVER, numbers_of
 
@@ -31,6 +34,8 @@ class MemoryEngine:
         self._keys: SortedList = SortedList()
         self._expiries: SortedList = SortedList()
         """Pairs of expiry and key."""
+        self._image: TableImage | None = None
+        self._noted = NotedEntries()
         self.bytes_used = 0
 
     def __len__(self) -> int:
@@ -45,6 +50,7 @@ class MemoryEngine:
         """Stores the entry of a key."""
         shard = self._shards[hash(key) % SHARDS]
         before = shard.get(key)
+        self._note(key, before)
         if before is None:
             self._keys.add(key)
             self._count(len(packed) + len(key) + ENTRY_BYTES)
@@ -60,17 +66,34 @@ class MemoryEngine:
         """Removes the entry of a key, if it has one."""
         before = self._shards[hash(key) % SHARDS].pop(key, None)
         if before is not None:
+            self._note(key, before)
             self._keys.remove(key)
             self._forget_expiry(key, before)
             self._count(-len(before) - len(key) - ENTRY_BYTES)
 
-    def clear(self) -> None:
-        """Removes all entries."""
+    def _note(self, key: bytes, before: bytes | None) -> None:
+        if self._image is not None and self._image.wants(key):
+            noted_bytes = self._noted.bytes_used
+            self._noted.note(key, before)
+            self._memory.bytes_used += self._noted.bytes_used - noted_bytes
+
+    def close(self) -> Iterator[None]:
+        """See `TableEngine`: freeing a million entries at once takes 100 ms."""
+        if self._image is not None:
+            self._image.close()
         self._count(-self.bytes_used)
+        return self._taken_apart()
+
+    def _taken_apart(self) -> Iterator[None]:
         for shard in self._shards:
             shard.clear()
-        self._keys.clear()
-        self._expiries.clear()
+            yield
+
+    def end_expiry(self, key: bytes) -> None:
+        """The entry of a key, if it has one, is not among those that expire any more."""
+        packed = self.get(key)
+        if packed is not None:
+            self._expiries.discard((numbers_of(packed)[3], key))
 
     def _count(self, more_bytes: int) -> None:
         self.bytes_used += more_bytes
@@ -79,16 +102,15 @@ class MemoryEngine:
     def _forget_expiry(self, key: bytes, packed: bytes) -> None:
         expires_ms = numbers_of(packed)[3]
         if expires_ms != NEVER:
-            self._expiries.remove((expires_ms, key))
+            self._expiries.discard((expires_ms, key))
 
     def expiring(self, until_ms: int, count: int) -> list[bytes]:
-        """At most `count` keys whose values expire at `until_ms` or before, the earliest first."""
-        found: list[bytes] = []
-        for expires_ms, key in self._expiries:
-            if expires_ms > until_ms or len(found) == count:
-                break
-            found.append(key)
-        return found
+        """See `TableEngine`."""
+        return [key for expires_ms, key in self.earliest_expiries(count) if expires_ms <= until_ms]
+
+    def earliest_expiries(self, count: int) -> list[tuple[int, bytes]]:
+        """At most `count` pairs of expiry and key, the earliest first."""
+        return list(self._expiries.islice(0, count))
 
     @property
     def next_expiry_ms(self) -> int | None:
@@ -96,20 +118,42 @@ class MemoryEngine:
         expires_ms: int | None = self._expiries[0][0] if self._expiries else None
         return expires_ms
 
-    def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `first` to below `end` with their entries, in order; the map must not change meanwhile.
-
-        Args:
-            end: None for all keys from `first` on.
-        """
+    def scan(self, first: bytes, end: bytes | None) -> Generator[tuple[bytes, bytes]]:
+        """See `TableEngine`."""
         for key in self._keys.irange(first, end, (True, False)):
             yield key, self._shards[hash(key) % SHARDS][key]
 
-    def count(self, first: bytes, end: bytes | None) -> int:
-        """The number of keys from `first` to below `end`."""
+    def count(self, first: bytes, end: bytes | None) -> tuple[int, bytes | None]:
+        """See `TableEngine`: all are counted in one turn."""
         start: int = self._keys.bisect_left(first)
         stop: int = len(self._keys) if end is None else self._keys.bisect_left(end)
-        return stop - start
+        return stop - start, None
+
+    def refusal(self, more_bytes: int) -> str | None:
+        """See `TableEngine`."""
+        return self._memory.refusal(more_bytes)
+
+    def begin_image(self) -> TableImage:
+        """See `TableEngine`."""
+        assert self._image is None, "there is one image at a time"
+        self._image = TableImage(self._image_layers, self._forget_noted, self._end_image)
+        return self._image
+
+    def _image_layers(self, first: bytes) -> Sequence[Layer]:
+        return self._noted.scan(first), self._present(first)
+
+    def _present(self, first: bytes) -> Layer:
+        yield from self.scan(first, None)
+
+    def _forget_noted(self, first: bytes) -> None:
+        noted_bytes = self._noted.bytes_used
+        self._noted.forget_below(first)
+        self._memory.bytes_used += self._noted.bytes_used - noted_bytes
+
+    def _end_image(self) -> None:
+        self._image = None
+        self._memory.bytes_used -= self._noted.bytes_used
+        self._noted = NotedEntries()
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

@@ -12,8 +12,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gnomon.log.entry import Offset
 from gnomon.log.tables.operation_id import OperationId
@@ -35,6 +36,10 @@ class DoneOperation(NamedTuple):
     """As they were given; None for an operation that was replayed from the log."""
 
 
+OperationChange: TypeAlias = tuple[int, DoneOperation] | None
+"""An operation that is durable, after the number below which its client has all answers; None if it is forgotten."""
+
+
 @dataclass(slots=True)
 class _Client:
     used_ms: int
@@ -51,8 +56,9 @@ class RecentOperations:
         self._clients: dict[bytes, _Client] = {}
         """The clients in the order of their last operations; each has done at least one."""
         self._count = self._answers_bytes = 0
-        self._in_flight: deque[tuple[Offset, bytes, int]] = deque()
-        """End, client and number of the operations that are not durable yet."""
+        self._in_flight: deque[tuple[OperationId, DoneOperation]] = deque()
+        """The operations that are not durable yet."""
+        self._changes: dict[tuple[bytes, int], OperationChange] | None = None
 
     def __len__(self) -> int:
         """The number of clients."""
@@ -73,48 +79,79 @@ class RecentOperations:
         self._expire(now_ms)
         client = self._clients.get(operation.writer)
         if client is not None:
-            self._answered(client, operation.answered_below)
+            self._answered(operation.writer, client, operation.answered_below)
         return self._count < OPERATIONS_MAX
 
     def note(self, operation: OperationId, done: DoneOperation) -> None:
         """The batch of an operation was given out, or is replayed."""
+        self._keep(operation, done)
+        self._in_flight.append((operation, done))
+
+    def restore(self, operation: OperationId, done: DoneOperation) -> None:
+        """An operation was done before the part of the log that is replayed; the calls are in the order of the log."""
+        self._keep(operation, done)
+
+    def _keep(self, operation: OperationId, done: DoneOperation) -> None:
         client = self._clients.pop(operation.writer, None) or _Client(done.timestamp_ms)
         self._clients[operation.writer] = client
         client.used_ms = max(client.used_ms, done.timestamp_ms)
-        self._answered(client, operation.answered_below)
+        self._answered(operation.writer, client, operation.answered_below)
+        self._forget(operation.writer, client, operation.number)  # replayed, and restored before
         more_bytes = _answers_bytes(done)
         if self._answers_bytes + more_bytes > ANSWERS_BYTES_MAX:
             done, more_bytes = done._replace(answers=None), 0
         client.done[operation.number] = done
         self._count += 1
         self._answers_bytes += more_bytes
-        self._in_flight.append((done.next_offset, operation.writer, operation.number))
 
     def durable(self, next_offset: Offset) -> None:
         """Everything below `next_offset` is durable."""
         in_flight = self._in_flight
-        while in_flight and in_flight[0][0] <= next_offset:
-            in_flight.popleft()
+        while in_flight and in_flight[0][1].next_offset <= next_offset:
+            operation, done = in_flight.popleft()
+            if self._changes is not None and self.find(operation) is not None:
+                self._changes[operation.writer, operation.number] = (operation.answered_below, done)
 
     def lost(self) -> None:
         """The operations that are not durable are not done."""
-        for _, writer, number in self._in_flight:
-            client = self._clients.get(writer)
+        for operation, _ in self._in_flight:
+            client = self._clients.get(operation.writer)
             if client is not None:
-                self._forget(client, number)
+                self._forget(operation.writer, client, operation.number)
         self._in_flight.clear()
 
-    def _answered(self, client: _Client, answered_below: int) -> None:
+    def collect_changes(self) -> None:
+        """From now on `take_changes` has the operations that became durable or were forgotten."""
+        self._changes = {}
+
+    def take_changes(self) -> dict[tuple[bytes, int], OperationChange]:
+        """The changes since the last call, by client and number."""
+        taken, self._changes = self._changes or {}, {}
+        return taken
+
+    def below(self, end: Offset) -> Iterator[tuple[OperationId, DoneOperation]]:
+        """The operations below a durable offset that are not forgotten; others may be noted between two steps."""
+        for writer in list(self._clients):
+            client = self._clients.get(writer)
+            if client is None:
+                continue
+            for number, done in list(client.done.items()):
+                if done.next_offset <= end:
+                    yield OperationId(writer, number, client.answered_below, done.succeeded), done
+
+    def _answered(self, writer: bytes, client: _Client, answered_below: int) -> None:
         if answered_below > client.answered_below:
             client.answered_below = answered_below
             for number in [number for number in client.done if number < answered_below]:
-                self._forget(client, number)
+                self._forget(writer, client, number)
 
-    def _forget(self, client: _Client, number: int) -> None:
+    def _forget(self, writer: bytes, client: _Client, number: int) -> None:
         done = client.done.pop(number, None)
         if done is not None:
             self._count -= 1
             self._answers_bytes -= _answers_bytes(done)
+            if self._changes is not None:
+                self._changes[writer, number] = None
 
     def _expire(self, now_ms: int) -> None:
         while self._clients:
@@ -122,7 +159,7 @@ class RecentOperations:
             if now_ms - client.used_ms < KEPT_MS:
                 return
             for number in list(client.done):
-                self._forget(client, number)
+                self._forget(writer, client, number)
             del self._clients[writer]
 
 

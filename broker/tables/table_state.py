@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gnomon.broker.tables.memory_engine import MemoryEngine
 from gnomon.broker.tables.recent_operations import DoneOperation, RecentOperations
+from gnomon.broker.tables.table_engine import TableEngine
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import NO_TTL, KeyChange, TableChanges
-from gnomon.log.tables.key_entry import NEVER, numbers_of, pack_entry
+from gnomon.log.tables.key_entry import EXPIRY_MS_MAX, NEVER, numbers_of, pack_entry
 
 APPLIED_AT_ONCE: Final = 1_000
 """Records that are applied in one turn: some 2 ms."""
@@ -67,7 +67,7 @@ class _DurableBatch:
 class TableState:
     """The entries of one partition."""
 
-    def __init__(self, engine: MemoryEngine, applied: Offset) -> None:
+    def __init__(self, engine: TableEngine, applied: Offset) -> None:
         """A table to which everything below `applied` is applied."""
         self.engine = engine
         self.applied = applied
@@ -142,7 +142,8 @@ class TableState:
                     create_revision, version = created, count + 1
             expires_ms = NEVER
             if ttl_ms != NO_TTL:
-                expires_ms = (timestamp_ms if append_time_ms < 0 else append_time_ms) + ttl_ms
+                written_ms = timestamp_ms if append_time_ms < 0 else append_time_ms
+                expires_ms = min(max(0, written_ms + ttl_ms), EXPIRY_MS_MAX)
             entries[key] = pack_entry(value, revision, create_revision, version, expires_ms)
 
     def durable(self, next_offset: Offset) -> list[AppliedBatch]:

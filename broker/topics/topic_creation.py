@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from gnomon.broker.configs.broker_configs import BrokerConfigs
 from gnomon.broker.configs.config_key import InvalidConfig
-from gnomon.broker.configs.topic_configs import check_new_view, check_topic_configs
+from gnomon.broker.configs.topic_configs import check_topic_configs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.storage import Storage
 from gnomon.broker.topics.cast import BROKER_DEFAULT, SHADOW_SOURCE, Change, as_shadow, creation
@@ -113,7 +113,6 @@ class TopicCreation:
 def _checked(configs: Mapping[str, str | None]) -> dict[str, str]:
     try:
         kept = check_topic_configs(configs)
-        check_new_view(kept)
     except InvalidConfig as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
     return kept

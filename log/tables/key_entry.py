@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 NEVER: Final = -1
 """The expiry of an entry that does not expire."""
+EXPIRY_MS_MAX: Final = (1 << 56) - 1
+"""The latest expiry, as the store of tables has seven bytes for it; some two million years from now."""
 NO_REVISION: Final = -1
 """The revision of a key that has no value."""
 KEY_BYTES_MAX: Final = 500

@@ -32,6 +32,7 @@ class DirectoryKind(Enum):
     STANDALONE = "standalone"
     BOOKIE = "bookie"
     METADATA = "metadata"
+    BROKER = "broker"
     CLUSTER = "cluster up"
     """Contains the directories of the processes that the command starts."""
 

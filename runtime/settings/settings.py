@@ -276,6 +276,26 @@ class TableSettings:
         1 << 30,
         "Memory of all tables of a broker whose entries are in memory; a write that needs more is refused.",
     )
+    flush_bytes: int = _setting(
+        16 * MIB,
+        "Changes of a table on disk, in bytes of memory, after which they are written to its store.",
+        minimum=1,
+    )
+    flush_seconds: float = _setting(
+        5.0, "Age of the changes of a table on disk after which they are written to its store.", minimum=0.001
+    )
+    behind_bytes_max: int = _setting(
+        64 * MIB,
+        "Changes of a table on disk that wait in memory, for want of space in its store, before the table refuses "
+        "reads and writes; its log goes on.",
+        minimum=MIB,
+    )
+    map_bytes: int = _setting(
+        1 << 40,
+        "Largest size of the file with the tables of a broker, which uses disk space only as it grows.",
+        minimum=MIB,
+        maximum=MAP_BYTES_MAX,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
@@ -36,7 +37,8 @@ from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.unpacking.batch_client import BrokerItself
-from gnomon.broker.tables.hosted_table import HostedTable, LogUnreadable
+from gnomon.broker.tables.hosted_table import HostedTable
+from gnomon.broker.tables.table_log import LogUnreadable
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
 from gnomon.broker.tables.table_watches import KeyWatch
 from gnomon.broker.tables.transaction import Transaction
@@ -131,7 +133,19 @@ class TableMethods:
         """Answers with the number of keys."""
         place, keys = count_args(call.args)
         self._check_read(NativeMethod.TABLE_COUNT, call, place)
-        self._read(call, place, lambda state: call.reply(state.engine.count(*keys)), stale=False)
+        self._count_on(call, place, keys, 0)
+
+    def _count_on(self, call: Call, place: TablePlace, keys: KeyRange, counted: int) -> None:
+        """Counts more keys, after `counted` of them, a part in each turn."""
+
+        def look(state: TableState) -> None:
+            number, rest = state.engine.count(*keys)
+            if rest is None:
+                call.reply(counted + number)
+            else:
+                self._count_on(call, place, KeyRange(rest, keys.end), counted + number)
+
+        self._read(call, place, look, stale=False)
 
     def _begin_watch(self, call: Call) -> None:
         """Begins a watch; a few of those of a lost connection end in each turn."""
@@ -234,7 +248,7 @@ class TableMethods:
 
 async def _read(table: HostedTable, watch: KeyWatch) -> Sequence[AppliedBatch]:
     try:
-        return await table.changes_from(watch.position)
+        return await table.log.changes_from(watch.position)
     except (LedgerError, LogUnreadable) as error:
         raise Unavailable(str(error)) from error
 
@@ -271,15 +285,16 @@ def items_of(batch: AppliedBatch, watch: KeyWatch) -> Iterator[list[Any]]:
 def _page(call: Call, keys: KeyRange, limit: int, keys_only: bool, state: TableState) -> None:
     found: list[bytes] = []
     size_bytes, more, most = 0, False, min(limit, SCANNED_AT_ONCE)
-    for key, packed in state.engine.scan(*keys):
-        if len(found) == most * (1 if keys_only else 2) or (found and size_bytes >= SCAN_BYTES_MAX):
-            more = True
-            break
-        found.append(key)
-        size_bytes += len(key)
-        if not keys_only:
-            found.append(packed)
-            size_bytes += len(packed)
+    with closing(state.engine.scan(*keys)) as entries:
+        for key, packed in entries:
+            if len(found) == most * (1 if keys_only else 2) or (found and size_bytes >= SCAN_BYTES_MAX):
+                more = True
+                break
+            found.append(key)
+            size_bytes += len(key)
+            if not keys_only:
+                found.append(packed)
+                size_bytes += len(packed)
     call.reply([state.applied, more], msgpack.packb(found))
 
 
@@ -322,7 +337,7 @@ class _TableCall(BrokerItself):
 
     async def _answer_from_log(self, base_offset: int) -> None:
         try:
-            changes = await self._table.changes_at(base_offset)
+            changes = await self._table.log.changes_at(base_offset)
         except (LedgerError, LogUnreadable) as error:
             self._call.fail(Unavailable(f"it was done, and its answer cannot be read now: {error}"))
             return

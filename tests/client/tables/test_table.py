@@ -35,7 +35,7 @@ from gnomon.wire.kafka.records import Record, build_batch, iterate_records
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these tests: test folders are no packages
 
-from table_on_broker import CONFIGS, with_table
+from table_on_broker import with_table
 
 
 def entry(key: bytes, value: bytes, revision: int, create_revision: int, version: int, **fields: Any) -> TableEntry:
@@ -323,12 +323,12 @@ def test_a_value_that_the_topic_does_not_take_is_too_large() -> None:
             await table.put(b"a", bytes(10_000))
         assert await table.put(b"a", bytes(9_000)) == 0
 
-    with_table(scenario, configs={**CONFIGS, "max.message.bytes": "10000"})
+    with_table(scenario, configs={"max.message.bytes": "10000"})
 
 
 def test_a_write_beyond_the_memory_of_tables_is_refused_and_deletions_are_not() -> None:
     async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
-        await kafka.create_topic("settings", configs=CONFIGS)
+        await kafka.create_topic("settings", configs={"gnomon.view": "kv", "gnomon.view.engine": "memory"})
         table = client.table("settings")
         for number in range(3):
             await table.put(b"%d" % number, bytes(2_500))
@@ -339,7 +339,7 @@ def test_a_write_beyond_the_memory_of_tables_is_refused_and_deletions_are_not() 
         assert (await produced(kafka, Record(key=b"0"))).error_code == ErrorCode.NONE
         await table.delete(b"1")
         await table.put(b"3", bytes(2_500))
-        assert broker.serving.broker.tables_memory.bytes_used < 10_000
+        assert broker.serving.broker.tables.memory.bytes_used < 10_000
 
     play(run, table=TableSettings(memory_bytes_max=10_000))
 

@@ -1,0 +1,67 @@
+"""The tables of one broker: their memory, their store, and the tasks that they share."""
+
+from __future__ import annotations
+
+import trio
+
+from gnomon.broker.configs.topic_configs import is_on_disk, is_table
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.unpacking.batch_thread import BatchThread
+from gnomon.broker.tables.hosted_table import HostedTable, Loop
+from gnomon.broker.tables.stored.tables_directory import TablesDirectory
+from gnomon.broker.tables.stored.tables_store import TablesStore
+from gnomon.broker.tables.table_origin import TableHome
+from gnomon.broker.tables.tables_memory import TablesMemory
+from gnomon.log.tables.changes import KeyPlacement
+from gnomon.log.topic import Topic
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.settings.settings import TableSettings
+from gnomon.runtime.tasks import OwnTasks
+from gnomon.runtime.timers import Timers
+from gnomon.runtime.world import World
+
+
+class HostedTables:
+    """Makes the tables of the partitions that one broker uses."""
+
+    def __init__(
+        self,
+        world: World,
+        directory: TablesDirectory,
+        settings: TableSettings,
+        batch_thread: BatchThread,
+        timers: Timers,
+        log: Logger,
+    ) -> None:
+        """No table is in use."""
+        self._directory = directory
+        self._settings = settings
+        self._log = log
+        self._tasks = OwnTasks()
+        self._loop = Loop(batch_thread, world.clock, timers, self._tasks)
+        self.memory = TablesMemory(settings.memory_bytes_max)
+        """Counts the entries of the tables in memory."""
+        self.store = TablesStore(world, directory.open, self._tasks, log)
+        """Has the tables on disk."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Holds the tasks of the tables until it is cancelled, and closes their store."""
+        try:
+            await self._tasks.run(task_status=task_status)
+        finally:
+            self._directory.close()
+
+    def add_view(self, partition: Partition, topic: Topic, index: int) -> None:
+        """Gives a partition of a topic its table, if the topic is one."""
+        if not is_table(topic.configs):
+            return
+        on_disk = is_on_disk(topic.configs)
+        memory = self.store.memory if on_disk else self.memory
+        partition.view = HostedTable(
+            partition,
+            KeyPlacement(index, topic.partitions),
+            TableHome(topic.id, index, memory, self.store if on_disk else None),
+            self._settings,
+            self._loop,
+            self._log.bind(topic=topic.name, partition=index),
+        )

@@ -1,0 +1,201 @@
+"""The store of the tables of one broker: one LMDB environment, opened when the first table on disk is used.
+
+1. A stored table belongs to a topic id and a partition, and has a number. It holds a prefix of the partition's log,
+   so a broker that leads the partition again goes on from its position.
+2. A table that begins with nothing gets a new number. The rows of the number before are removed in the background.
+3. The store is a cache. If its file is damaged it is set aside, and the tables are restored from snapshots and logs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import trio
+
+from gnomon.broker.tables.recent_operations import DoneOperation
+from gnomon.broker.tables.stored import store_forms as forms
+from gnomon.broker.tables.stored.disk_engine import DiskEngine
+from gnomon.broker.tables.stored.removal import remove_rows
+from gnomon.broker.tables.stored.store_forms import RowDamaged, TablePosition
+from gnomon.broker.tables.tables_memory import TablesMemory
+from gnomon.log.tables.operation_id import OperationId
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.tasks import Tasks
+from gnomon.runtime.world import DiskFull, Environment, World
+
+UNBOUNDED: Final = 1 << 62
+"""The changes in memory are bounded for each table (`table_flushes`)."""
+
+
+class StoredTable(NamedTuple):
+    """A table as the store has it."""
+
+    engine: DiskEngine
+    position: TablePosition | None
+    """None for a table without rows."""
+    operations: list[tuple[OperationId, DoneOperation]]
+    """Its numbered operations, in the order of the log."""
+
+
+class TablesStore:
+    """The tables on the disk of one broker."""
+
+    def __init__(self, world: World, open_environment: Callable[[], Environment], tasks: Tasks, logger: Logger) -> None:
+        """A store that is not open.
+
+        Args:
+            open_environment: opens its environment, with `store_forms.DATABASES`; called in a thread, once.
+        """
+        self._world = world
+        self._open_environment = open_environment
+        self._tasks = tasks
+        self._logger = logger
+        self._environment: Environment | None = None
+        self._opening = trio.Lock()
+        self.memory = TablesMemory(UNBOUNDED)
+        """Counts the changes that are not flushed."""
+
+    async def open(self) -> Environment:
+        """The environment; the first call opens it.
+
+        Raises:
+            WorldError: it cannot be opened.
+        """
+        async with self._opening:
+            if self._environment is None:
+                environment = await self._world.blocking(self._open_environment)
+                discarded = await environment.commit(lambda transaction: _begin(transaction, environment.databases))
+                self._environment = environment
+                for number in discarded:
+                    self._tasks.start_soon(self._remove, number)
+        return self._environment
+
+    @property
+    def environment(self) -> Environment | None:
+        """The environment, if a table was used."""
+        return self._environment
+
+    async def table(self, topic_id: uuid.UUID, partition: int) -> StoredTable:
+        """The table of a partition, as the flushes so far have left it.
+
+        Raises:
+            WorldError: the store cannot be opened, or the table cannot be begun.
+        """
+        environment, key = await self.open(), forms.partition_key(topic_id, partition)
+        found = await environment.commit(lambda transaction: _find(transaction, environment.databases, key))
+        if found is None:
+            return await self.begin(topic_id, partition)
+        number, position, operations = found
+        return StoredTable(DiskEngine(environment, key, number, self.memory, position), position, operations)
+
+    async def begin(self, topic_id: uuid.UUID, partition: int) -> StoredTable:
+        """A table without rows for a partition; the one that it had is discarded.
+
+        Raises:
+            WorldError: it cannot be begun.
+        """
+        environment, key = await self.open(), forms.partition_key(topic_id, partition)
+        number, discarded = await environment.commit(
+            lambda transaction: _replace(transaction, environment.databases, key)
+        )
+        if discarded is not None:
+            self._tasks.start_soon(self._remove, discarded)
+        return StoredTable(DiskEngine(environment, key, number, self.memory, None), None, [])
+
+    async def keep_only(self, topics: Collection[uuid.UUID]) -> None:
+        """Removes the tables of all other topics: they were deleted.
+
+        Raises:
+            WorldError: they could not be removed.
+        """
+        environment = await self.open()
+        removed = await environment.commit(
+            lambda transaction: _remove_others(transaction, environment.databases, frozenset(topics))
+        )
+        for number in removed:
+            self._tasks.start_soon(self._remove, number)
+
+    async def _remove(self, number: int) -> None:
+        """Removes the rows of a discarded table; if there is no space even for that, the next start does."""
+        environment = self._environment
+        assert environment is not None, "a table was discarded, so the store is open"
+        with suppress(DiskFull):
+            await remove_rows(environment, forms.ROWS, number)
+            key, tables = forms.discarded_key(number), environment.databases[forms.TABLES]
+            await environment.commit(lambda transaction: transaction.delete(key, db=tables))
+
+
+def _begin(transaction: Any, databases: dict[str, Any]) -> list[int]:
+    """Marks a new store with its format; returns the numbers of the tables that were discarded before."""
+    tables = databases[forms.TABLES]
+    if transaction.get(forms.FORMAT_KEY, db=tables) is None:
+        transaction.put(forms.FORMAT_KEY, forms.FORMAT, db=tables)
+        transaction.put(forms.NEXT_KEY, forms.number_key(0), db=tables)
+    found = []
+    cursor = transaction.cursor(tables)
+    if cursor.set_range(b"d"):
+        for key in cursor.iternext(values=False):
+            if bytes(key[:1]) != b"d":
+                break
+            found.append(forms.number_of(key))
+    return found
+
+
+def _find(
+    transaction: Any, databases: dict[str, Any], key: bytes
+) -> tuple[int, TablePosition, list[tuple[OperationId, DoneOperation]]] | None:
+    """The number, the position and the operations of a table; None without one that is whole."""
+    stored = transaction.get(key, db=databases[forms.TABLES])
+    try:
+        if stored is None:
+            return None
+        number, position = forms.decode_table(forms.unseal(key, stored))
+        if position is None:
+            return None
+        begin, operations = forms.number_key(number), []
+        cursor = transaction.cursor(databases[forms.OPERATIONS])
+        if cursor.set_range(begin):
+            for row, value in cursor:
+                if bytes(row[: len(begin)]) != begin:
+                    break
+                operations.append(forms.decode_done(row, forms.unseal(row, value)))
+    except RowDamaged:
+        return None
+    operations.sort(key=lambda operation: operation[1].base_offset)
+    return number, position, operations
+
+
+def _replace(transaction: Any, databases: dict[str, Any], key: bytes) -> tuple[int, int | None]:
+    """Begins a table under a new number; returns that, and the number that was discarded, if there was one."""
+    tables = databases[forms.TABLES]
+    discarded = _discard(transaction, tables, key)
+    number = forms.number_of(transaction.get(forms.NEXT_KEY, db=tables))
+    transaction.put(forms.NEXT_KEY, forms.number_key(number + 1), db=tables)
+    transaction.put(key, forms.seal(key, forms.encode_table(number, None)), db=tables)
+    return number, discarded
+
+
+def _discard(transaction: Any, tables: Any, key: bytes) -> int | None:
+    stored = transaction.get(key, db=tables)
+    if stored is None:
+        return None
+    transaction.delete(key, db=tables)
+    try:
+        number, _ = forms.decode_table(forms.unseal(key, stored))
+    except RowDamaged:
+        return None  # its rows remain until the store is set aside
+    transaction.put(forms.discarded_key(number), b"", db=tables)
+    return number
+
+
+def _remove_others(transaction: Any, databases: dict[str, Any], topics: Collection[uuid.UUID]) -> list[int]:
+    tables = databases[forms.TABLES]
+    gone = []
+    cursor = transaction.cursor(tables)
+    if cursor.set_range(b"p"):
+        gone = [bytes(key) for key in cursor.iternext(values=False) if forms.topic_of(key) not in topics]
+    discarded = [_discard(transaction, tables, key) for key in gone]
+    return [number for number in discarded if number is not None]
