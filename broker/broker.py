@@ -146,7 +146,16 @@ class Broker:
         policy: BrokerPolicy,
     ) -> None:
         self.batch_thread = BatchThread(world)
-        self.tables = HostedTables(world, tables_directory, tables, self.batch_thread, self.timers, self.log)
+        self.tables = HostedTables(
+            world,
+            tables_directory,
+            tables,
+            self.batch_thread,
+            lambda topic_id: self.topics.image.get_by_id(topic_id) is not None,
+            self.timers,
+            self.log,
+        )
+        self.topics.watch(ended=lambda topic, shadows: self.tables.topic_ended(topic))
         memory, unflushed = self.tables.memory, self.tables.store.memory
         self.metrics.watch("table_memory_bytes", "Memory of the entries of tables", lambda: memory.bytes_used)
         self.metrics.watch(

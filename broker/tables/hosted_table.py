@@ -330,9 +330,10 @@ class HostedTable:
             self._loading = False
             self._answer_waiting("the partition could not be opened for writing; it is tried again soon")
             return
-        reason = None
+        reason, first = None, Offset(0)
         try:
             await self._begin(log)
+            first = self._state.applied
             while reason is None and not await self._caught_up(log):
                 if not self._partition.goes_on(log):
                     reason = "the partition was opened again while its table was loaded"
@@ -350,7 +351,9 @@ class HostedTable:
             self._logger.error("table_not_loaded", reason=reason, next="it is tried again when it is used")
         self._loading = False
         if self._live:
-            self._logger.debug("table_loaded", revision=self._state.applied - 1, keys=len(self._state.engine))
+            self._logger.debug(
+                "table_loaded", first=first, revision=self._state.applied - 1, keys=len(self._state.engine)
+            )
             self._expiry.look()
         self._answer_waiting(None if self._live else reason)
         if self._waiting:
@@ -372,6 +375,7 @@ class HostedTable:
     async def _caught_up(self, log: PartitionLog) -> bool:
         """Applies some batches, from the log or from those that were kept; returns whether the table is live."""
         state = self._state
+        await self._make_room()
         if self._collected_from is None:
             self._collected_from = log.next_offset
         end = min(log.high_watermark, self._collected_from)
@@ -400,7 +404,6 @@ class HostedTable:
             state.give_out(changes, Offset(header.base_offset), append_time_ms)
             state.durable(Offset(header.next_offset))
             await self._apply_all(state)
-            await self._make_room()
 
     async def _apply_collected(self, state: TableState, log: PartitionLog) -> None:
         """Applies some of the batches that were kept; those that are not durable are given out again."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+
 import trio
 
 from gnomon.broker.configs.topic_configs import is_on_disk, is_table
@@ -18,7 +22,7 @@ from gnomon.runtime.logs import Logger
 from gnomon.runtime.settings.settings import TableSettings
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
-from gnomon.runtime.world import World
+from gnomon.runtime.world import DiskFull, World
 
 
 class HostedTables:
@@ -30,10 +34,15 @@ class HostedTables:
         directory: TablesDirectory,
         settings: TableSettings,
         batch_thread: BatchThread,
+        exists: Callable[[uuid.UUID], bool],
         timers: Timers,
         log: Logger,
     ) -> None:
-        """No table is in use."""
+        """No table is in use.
+
+        Args:
+            exists: whether there is a topic with an id.
+        """
         self._directory = directory
         self._settings = settings
         self._log = log
@@ -41,7 +50,7 @@ class HostedTables:
         self._loop = Loop(batch_thread, world.clock, timers, self._tasks)
         self.memory = TablesMemory(settings.memory_bytes_max)
         """Counts the entries of the tables in memory."""
-        self.store = TablesStore(world, directory.open, self._tasks, log)
+        self.store = TablesStore(world, directory.open, exists, self._tasks)
         """Has the tables on disk."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -50,6 +59,16 @@ class HostedTables:
             await self._tasks.run(task_status=task_status)
         finally:
             self._directory.close()
+
+    def topic_ended(self, topic: Topic) -> None:
+        """A topic was deleted: so is its stored table."""
+        if is_table(topic.configs):
+            self._tasks.start_soon(self._remove, topic)
+
+    async def _remove(self, topic: Topic) -> None:
+        """Removes the stored tables of a deleted topic; if there is no space even for that, the next start does."""
+        with suppress(DiskFull):
+            await self.store.remove(topic.id)
 
     def add_view(self, partition: Partition, topic: Topic, index: int) -> None:
         """Gives a partition of a topic its table, if the topic is one."""

@@ -146,6 +146,8 @@ class TablePartition:
 def _given_up(error: Exception, unknown: bool) -> NativeError:
     if unknown:
         return OutcomeUnknown(f"no answer within {TRY_SECONDS:.0f} s, so it may have been done: {error}")
+    if isinstance(error, NotTaken):
+        return Unavailable(str(error))
     return error if isinstance(error, NativeError) else BrokerUnreachable(str(error))
 
 

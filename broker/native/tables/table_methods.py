@@ -42,7 +42,7 @@ from gnomon.broker.tables.table_log import LogUnreadable
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
 from gnomon.broker.tables.table_watches import KeyWatch
 from gnomon.broker.tables.transaction import Transaction
-from gnomon.client.errors import InvalidCall, NotATable, NotLeader, OutcomeUnknown, Unavailable
+from gnomon.client.errors import InvalidCall, NotATable, NotLeader, NotTaken, OutcomeUnknown, Unavailable
 from gnomon.client.protocol import SCAN_BYTES_MAX
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import KeyChange
@@ -106,7 +106,7 @@ class TableMethods:
                 callback = _TableCall(call, transaction, table, self._tasks)
                 partition.append(memoryview(b""), callback, None, Terms(operation=transaction), by_all=True)
             else:
-                call.fail(Unavailable(reason))
+                call.fail(NotTaken(reason))
             if is_wide:  # the calls after this one are handled from here on
                 call.hold_up(False)
 

@@ -267,7 +267,9 @@ class DiskEngine:
 
     def _end_image(self) -> None:
         self._image = None
-        self._fresh.noted = NotedEntries()
+        for layer in (self._fresh, self._flushing):
+            if layer is not None:
+                layer.noted = NotedEntries()  # a thread may read the former ones
 
     async def clear_noted(self) -> None:
         """Removes the rows that an image has noted.
@@ -280,7 +282,7 @@ class DiskEngine:
     # --- flushes ----------------------------------------------------------------------------------------------------
 
     def begin_flush(self, operations: Mapping[tuple[bytes, int], OperationChange]) -> None:
-        """The changes so far are to be flushed; no batch may be half applied.
+        """Sets the present changes aside for a flush; no batch may be half applied.
 
         Args:
             operations: the numbered operations that became durable or were forgotten since the last flush.

@@ -38,6 +38,8 @@ ENTRIES: Final = "entries"
 EXPIRIES: Final = "expiries"
 OPERATIONS: Final = "operations"
 NOTED: Final = "noted"
+PARTITIONS: Final = b"p"
+DISCARDED: Final = b"d"
 ROWS: Final = (ENTRIES, EXPIRIES, OPERATIONS, NOTED)
 """The databases whose keys begin with the number of a table."""
 DATABASES: Final = (TABLES, *ROWS)
@@ -85,7 +87,12 @@ def unseal(key: Buffer, stored: Buffer) -> bytes:
 
 def partition_key(topic_id: uuid.UUID, partition: int) -> bytes:
     """The key of the record of a partition's table."""
-    return b"p" + topic_id.bytes + _NUMBER.pack(partition)
+    return topic_prefix(topic_id) + _NUMBER.pack(partition)
+
+
+def topic_prefix(topic_id: uuid.UUID) -> bytes:
+    """The beginning of the keys of a topic's partitions."""
+    return PARTITIONS + topic_id.bytes
 
 
 def topic_of(key: Buffer) -> uuid.UUID:
@@ -95,7 +102,7 @@ def topic_of(key: Buffer) -> uuid.UUID:
 
 def discarded_key(number: int) -> bytes:
     """The key by which a table is marked as discarded."""
-    return b"d" + _NUMBER.pack(number)
+    return DISCARDED + _NUMBER.pack(number)
 
 
 def number_key(number: int) -> bytes:

@@ -9,8 +9,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -22,7 +24,6 @@ from gnomon.broker.tables.stored.removal import remove_rows
 from gnomon.broker.tables.stored.store_forms import RowDamaged, TablePosition
 from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.tables.operation_id import OperationId
-from gnomon.runtime.logs import Logger
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import DiskFull, Environment, World
 
@@ -43,23 +44,30 @@ class StoredTable(NamedTuple):
 class TablesStore:
     """The tables on the disk of one broker."""
 
-    def __init__(self, world: World, open_environment: Callable[[], Environment], tasks: Tasks, logger: Logger) -> None:
+    def __init__(
+        self,
+        world: World,
+        open_environment: Callable[[], Environment],
+        exists: Callable[[uuid.UUID], bool],
+        tasks: Tasks,
+    ) -> None:
         """A store that is not open.
 
         Args:
             open_environment: opens its environment, with `store_forms.DATABASES`; called in a thread, once.
+            exists: whether there is a topic with an id.
         """
         self._world = world
         self._open_environment = open_environment
+        self._exists = exists
         self._tasks = tasks
-        self._logger = logger
         self._environment: Environment | None = None
         self._opening = trio.Lock()
         self.memory = TablesMemory(UNBOUNDED)
         """Counts the changes that are not flushed."""
 
     async def open(self) -> Environment:
-        """The environment; the first call opens it.
+        """The environment; the first call opens it, and removes the tables of topics that do not exist any more.
 
         Raises:
             WorldError: it cannot be opened.
@@ -67,10 +75,13 @@ class TablesStore:
         async with self._opening:
             if self._environment is None:
                 environment = await self._world.blocking(self._open_environment)
-                discarded = await environment.commit(lambda transaction: _begin(transaction, environment.databases))
+                discarded, topics = await environment.commit(partial(_begin, databases=environment.databases))
                 self._environment = environment
                 for number in discarded:
                     self._tasks.start_soon(self._remove, number)
+                for topic_id in topics:
+                    if not self._exists(topic_id):
+                        await self.remove(topic_id)
         return self._environment
 
     @property
@@ -105,15 +116,17 @@ class TablesStore:
             self._tasks.start_soon(self._remove, discarded)
         return StoredTable(DiskEngine(environment, key, number, self.memory, None), None, [])
 
-    async def keep_only(self, topics: Collection[uuid.UUID]) -> None:
-        """Removes the tables of all other topics: they were deleted.
+    async def remove(self, topic_id: uuid.UUID) -> None:
+        """Removes the tables of a deleted topic, if the store is open.
 
         Raises:
             WorldError: they could not be removed.
         """
-        environment = await self.open()
+        environment = self._environment
+        if environment is None:
+            return
         removed = await environment.commit(
-            lambda transaction: _remove_others(transaction, environment.databases, frozenset(topics))
+            lambda transaction: _remove_topic(transaction, environment.databases, topic_id)
         )
         for number in removed:
             self._tasks.start_soon(self._remove, number)
@@ -128,20 +141,16 @@ class TablesStore:
             await environment.commit(lambda transaction: transaction.delete(key, db=tables))
 
 
-def _begin(transaction: Any, databases: dict[str, Any]) -> list[int]:
-    """Marks a new store with its format; returns the numbers of the tables that were discarded before."""
+def _begin(transaction: Any, databases: dict[str, Any]) -> tuple[list[int], list[uuid.UUID]]:
+    """Marks a new store; returns the numbers of the tables that were discarded before, and the topics with tables."""
     tables = databases[forms.TABLES]
     if transaction.get(forms.FORMAT_KEY, db=tables) is None:
         transaction.put(forms.FORMAT_KEY, forms.FORMAT, db=tables)
         transaction.put(forms.NEXT_KEY, forms.number_key(0), db=tables)
-    found = []
-    cursor = transaction.cursor(tables)
-    if cursor.set_range(b"d"):
-        for key in cursor.iternext(values=False):
-            if bytes(key[:1]) != b"d":
-                break
-            found.append(forms.number_of(key))
-    return found
+    keys = [bytes(key) for key, _ in transaction.cursor(tables)]
+    discarded = [forms.number_of(key) for key in keys if key.startswith(forms.DISCARDED)]
+    topics = dict.fromkeys(forms.topic_of(key) for key in keys if key.startswith(forms.PARTITIONS))
+    return discarded, list(topics)
 
 
 def _find(
@@ -191,11 +200,11 @@ def _discard(transaction: Any, tables: Any, key: bytes) -> int | None:
     return number
 
 
-def _remove_others(transaction: Any, databases: dict[str, Any], topics: Collection[uuid.UUID]) -> list[int]:
-    tables = databases[forms.TABLES]
-    gone = []
+def _remove_topic(transaction: Any, databases: dict[str, Any], topic_id: uuid.UUID) -> list[int]:
+    tables, gone = databases[forms.TABLES], []
+    prefix = forms.topic_prefix(topic_id)
     cursor = transaction.cursor(tables)
-    if cursor.set_range(b"p"):
-        gone = [bytes(key) for key in cursor.iternext(values=False) if forms.topic_of(key) not in topics]
+    if cursor.set_range(prefix):
+        gone = list(takewhile(lambda key: key.startswith(prefix), map(bytes, cursor.iternext(values=False))))
     discarded = [_discard(transaction, tables, key) for key in gone]
     return [number for number in discarded if number is not None]

@@ -1,5 +1,4 @@
-"""The changes of a table that are not in its store yet, and the operation that writes them. Pure, but for LMDB's
-transaction, which `write` is given.
+"""The changes of a table that are not in its store yet, and the operation that writes them.
 
 1. A deleted key has an entry of version 0, which hides the one in the store.
 2. A change of a key whose stored value expires also removes the row of that expiry.

@@ -1,0 +1,213 @@
+"""A table on disk through kills, older copies, damage and a full disk; its store is a cache of its log."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+from native_calls import play
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these tests: test folders are no packages
+
+from table_on_broker import with_table
+
+from gnomon.client.client import NativeClient
+from gnomon.client.errors import Unavailable
+from gnomon.client.tables.table import Table
+from gnomon.runtime.settings.settings import TableSettings
+from gnomon.runtime.world import DiskFull
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
+from gnomon.wire.kafka.messages.topics import DeleteTopicsRequest
+from gnomon.wire.kafka.records import Record, build_batch
+
+STORES = tuple(Path("/data") / folder for folder in ("bookie", "metadata", "tables"))
+FLUSHED_SECONDS = 6.0
+"""After this time what was applied is in the store (`table.flush_seconds` is 5)."""
+ON_DISK = {"gnomon.view": "kv"}
+
+Scenario = Callable[[EmbeddedBroker, BrokerClient, Table], Awaitable[None]]
+
+
+def on_disk(scenario: Scenario) -> None:
+    with_table(scenario, engines=["disk"])
+
+
+async def filled(table: Table, count: int = 20) -> None:
+    for number in range(count):
+        await table.put(b"k%d" % (number % 7), b"v%d" % number, ttl_seconds=1_000 if number % 2 else None)
+    await table.delete(b"k3")
+    await trio.sleep(FLUSHED_SECONDS)
+
+
+def last_loaded(broker: EmbeddedBroker) -> object:
+    """The revision from which on the table was read from its log when it was loaded last."""
+    return [fields["first"] for event, fields in broker.events if event == "table_loaded"][-1]
+
+
+def discards(broker: EmbeddedBroker) -> list[str]:
+    return [str(fields["reason"]) for event, fields in broker.events if event == "table_discarded"]
+
+
+async def began_again_with(broker: EmbeddedBroker, images: dict[Path, bytes]) -> None:
+    """The broker is killed, and starts again with copies of some stores."""
+    broker.machine.kill()
+    for path, image in images.items():
+        broker.machine.disk.put_back(path, image)
+    await broker.start()
+
+
+async def images(broker: EmbeddedBroker, *paths: Path) -> dict[Path, bytes]:
+    """Copies of stores of the broker, which is killed for that and started again."""
+    broker.machine.kill()
+    found = {path: broker.machine.disk.image(path) for path in paths}
+    await broker.start()
+    return found
+
+
+@pytest.mark.parametrize("power_lost", [False, True])
+def test_a_table_goes_on_from_what_was_flushed(power_lost: bool) -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await filled(table)
+        assert last_loaded(broker) == 0
+        await table.put(b"late", b"not flushed")
+        before = (await table.scan()).entries
+        await broker.restart(power_lost=power_lost)
+        assert (await table.scan()).entries == before
+        assert (last_loaded(broker), discards(broker)) == (21, [])
+        assert await table.increment(b"n") == 1
+
+    on_disk(scenario)
+
+
+def test_a_store_that_is_deleted_is_made_again() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await filled(table)
+        before = (await table.scan()).entries
+        broker.machine.kill()
+        shutil.rmtree(broker.machine.disk.real(STORES[2]))
+        await broker.start()
+        assert (await table.scan()).entries == before
+        assert (last_loaded(broker), discards(broker)) == (0, [])
+
+    on_disk(scenario)
+
+
+def test_an_older_copy_of_the_store_is_gone_on_from() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await filled(table)
+        older = await images(broker, STORES[2])
+        await filled(table)
+        before = (await table.scan()).entries
+        await began_again_with(broker, older)
+        assert (await table.scan()).entries == before
+        assert (last_loaded(broker), discards(broker)) == (21, [])
+
+    on_disk(scenario)
+
+
+def test_a_store_that_is_ahead_of_its_log_is_discarded() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await filled(table)
+        before = (await table.scan()).entries
+        older = await images(broker, *STORES[:2])
+        await filled(table)
+        await began_again_with(broker, older)
+        assert (await table.scan()).entries == before
+        (reason,) = discards(broker)
+        assert reason == "the store has applied the log to offset 42, and the log ends at 21"
+
+    on_disk(scenario)
+
+
+def test_a_store_of_another_life_of_the_log_is_discarded() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await filled(table)
+        older = await images(broker, *STORES[:2])
+        await filled(table)
+        await began_again_with(broker, older)
+        client = await broker.connect()
+        client.topic_ids = kafka.topic_ids
+        for number in range(30):  # Kafka's producers write while nobody uses the table
+            batch = build_batch([Record(key=b"other", value=b"life %d" % number)], base_timestamp=1)
+            assert (await client.produce("settings", batch)).error_code == 0
+        entry = await table.get(b"other")
+        assert entry is not None
+        assert (entry.value, entry.version) == (b"life 29", 30)
+        (reason,) = discards(broker)
+        assert reason == "the log has not the batch before offset 42 that the store has applied"
+
+    on_disk(scenario)
+
+
+def test_a_damaged_entry_of_the_store_is_restored_from_the_log() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await filled(table)
+        before = (await table.scan()).entries
+        await broker.restart()
+        assert (await table.scan(limit=1)).entries == before[:1]
+        for database in ("entries", "operations", "tables"):
+            broker.machine.disk.flip_bit(STORES[2], database)
+            assert (await table.scan()).entries == before
+            await broker.restart()
+            assert (await table.scan()).entries == before
+        assert any("is damaged" in reason for reason in discards(broker))
+
+    on_disk(scenario)
+
+
+def test_the_table_of_a_new_topic_of_the_same_name_is_empty() -> None:
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        for _ in range(2):
+            await kafka.create_topic("settings", configs=ON_DISK)
+            table = client.table("settings")
+            assert (await table.scan()).entries == []
+            await filled(table)
+            await kafka.ask(DeleteTopicsRequest(topic_names=["settings"], timeout_ms=1000), 4)
+        await trio.sleep(1)
+        store = broker.serving.broker.tables.store.environment
+        assert store is not None
+        with store.read() as transaction:
+            assert [transaction.stat(store.databases[name])["entries"] for name in ("entries", "expiries")] == [0, 0]
+
+    play(run)
+
+
+def test_a_table_without_room_on_disk_refuses_with_the_bytes_and_goes_on_once_there_is_room() -> None:
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        await kafka.create_topic("settings", configs=ON_DISK)
+        table = client.table("settings")
+        await table.put(b"a", b"1")
+        environment = broker.serving.broker.tables.store.environment
+        assert environment is not None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(environment, "commit", no_room)
+            put = await put_until_refused(table)
+            assert 15 < put < 25  # as many as `table.behind_bytes_max` allows
+            with pytest.raises(Unavailable, match=r"lacks \d+ bytes of changes, .* no room by the test"):
+                await table.get(b"a")
+            batch = build_batch([Record(key=b"kafka", value=b"goes on")], base_timestamp=1)
+            assert (await kafka.produce("settings", batch)).error_code == 0
+        await trio.sleep(FLUSHED_SECONDS)
+        entry = await table.get(b"kafka")
+        assert entry is not None
+        assert entry.value == b"goes on"
+        assert await table.count() == put + 2
+
+    play(run, table=TableSettings(flush_bytes=100_000, behind_bytes_max=1 << 20))
+
+
+async def put_until_refused(table: Table) -> int:
+    for number in range(1_000):
+        try:
+            await table.put(b"%d" % number, bytes(50_000))
+        except Unavailable:
+            return number
+    raise AssertionError("nothing was refused")
+
+
+async def no_room(operation: object) -> None:
+    raise DiskFull("no room by the test")
