@@ -20,10 +20,11 @@ from gnomon.cli.cluster.live_brokers import list_brokers
 from gnomon.cli.cluster_metadata import awaited, metadata_address
 from gnomon.cli.daemon import DaemonProcess, address, listener_facts, open_daemon
 from gnomon.cli.exit import Exit, Failure
-from gnomon.cli.given_settings import config_option, read_settings
+from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.options import BROKER_ID, PORT, check_no_options, metadata_option, set_option
 from gnomon.runtime.health import HealthCheck
+from gnomon.runtime.settings.loaded_settings import DEFAULT, Loaded
 from gnomon.runtime.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--native-port", type=PORT, help="Port for native clients; 0 picks a free one.")
 @click.option("--advertised-host", help="Host name that clients connect to; --kafka-host unless given.")
 @click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
+@data_dir_option
 @config_option
 @set_option
 @click.pass_context
@@ -50,13 +52,15 @@ def broker(
     native_port: int | None,
     advertised_host: str | None,
     admin_port: int | None,
+    data_dir: str | None,
     config_file: Path | None,
     given: tuple[str, ...],
 ) -> None:
     """Run a broker of a cluster, or list the brokers.
 
-    Without a subcommand it serves clients, and stores nothing itself. It writes one line to standard output once it
-    serves. SIGTERM or SIGINT ends it: the other brokers take over first.
+    Without a subcommand it serves clients. Its data directory holds the stores of tables on disk, which are caches, and
+    is taken when the first such table is used. It writes one line to standard output once it serves. SIGTERM or SIGINT
+    ends it: the other brokers take over first.
     """
     if ctx.invoked_subcommand is not None:
         check_no_options(ctx)
@@ -69,14 +73,16 @@ def broker(
         "broker.advertised_host": advertised_host,
         "broker.admin_port": admin_port,
         "broker.id": number,
+        "data_dir": data_dir,
     }
-    trio.run(_serve, read_settings(config_file, given, **named).settings, ctx.obj)
+    trio.run(_serve, read_settings(config_file, given, **named), ctx.obj)
 
 
 broker.add_command(list_brokers)
 
 
-def _told(settings: Settings) -> BrokerNodeSettings:
+def _told(loaded: Loaded) -> BrokerNodeSettings:
+    settings = loaded.settings
     at, cluster = settings.broker, settings.broker_service
     quorum = Quorum(cluster.ensemble_size, cluster.write_quorum, cluster.ack_quorum)
     try:
@@ -91,14 +97,15 @@ def _told(settings: Settings) -> BrokerNodeSettings:
         subscriptions=settings.subscriptions,
         shadow_replication=settings.shadow_replication,
         table=settings.table,
+        data_dir=None if loaded.origins["data_dir"] == DEFAULT else settings.data_dir,
         limits=BrokerLimits.of(at),
         label_sets_max=settings.metrics.label_sets_max,
         kafka=settings.kafka,
     )
 
 
-async def _serve(settings: Settings, control: ControlChannel | None) -> None:
-    told = _told(settings)
+async def _serve(loaded: Loaded, control: ControlChannel | None) -> None:
+    settings, told = loaded.settings, _told(loaded)
     where = metadata_address(settings)
     node = f"broker-{BrokerConfigs(settings.kafka).number('broker.id')}"
     async with (

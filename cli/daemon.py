@@ -126,8 +126,8 @@ async def open_daemon(
             open_trio_world(lambda text: log.warning("sockets", problem=text), poller=settings.network.poller) as world,
             trio.open_nursery() as nursery,
         ):
+            os.umask(PRIVATE_UMASK)  # for the directory of a broker, which is taken later
             if stores is not None:
-                os.umask(PRIVATE_UMASK)
                 check_directory(world.disk, settings.data_dir, stores)
                 _warn_if_open_to_others(settings.data_dir, log)
             for host, port in listens:

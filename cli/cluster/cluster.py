@@ -204,6 +204,7 @@ class Plan:
             self._gnomon(
                 f"broker-{number}",
                 *("broker", "--id", str(number), "--kafka-port", str(kafka), "--native-port", str(native)),
+                *("--data-dir", str(self.directory / f"broker-{number}")),
                 *(*at, *quorum, *self.broker_options),
             )
             for number, (kafka, native) in enumerate(self.broker_ports, 1)

@@ -387,6 +387,7 @@ SECTIONS = {
     "auditor": AuditorSettings,
     "subscriptions": SubscriptionsSettings,
     "shadow.replication": ShadowReplicationSettings,
+    "table": TableSettings,
     "network": NetworkSettings,
     "metrics": MetricsSettings,
     "log": LogOutputSettings,

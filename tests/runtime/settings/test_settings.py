@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gnomon.runtime.settings.settings import SECTIONS, BrokerSettings, declared_settings
+from gnomon.runtime.settings.settings import SECTIONS, BrokerSettings, Settings, declared_settings
 
 
 def test_the_advertised_host_follows_the_kafka_host_unless_given() -> None:
@@ -18,3 +18,8 @@ def test_every_field_is_declared_with_one_line_of_documentation() -> None:
             assert setting.doc.endswith(".")
             assert "\n" not in setting.doc
     assert declared["broker.kafka_port"].variable == "GNOMON_BROKER__KAFKA_PORT"
+
+
+def test_every_section_can_be_set() -> None:
+    sections = {item.name for item in dataclasses.fields(Settings)} - {"data_dir", "kafka"}
+    assert {name.replace(".", "_") for name in SECTIONS} == sections
