@@ -83,6 +83,7 @@ class TableFlushes:
         while (freed := await self._written(applied)) is None:
             await self._clock.sleep(AGAIN_SECONDS)
         self.failure = None
+        self._logger.debug("table_flushed", applied=applied)
         self.applied()
         for _ in freed:
             await self._clock.sleep(PAUSE_SECONDS)

@@ -43,7 +43,15 @@ class TableLog:
         self._partition = partition
         self._batch_thread = batch_thread
 
-    async def batches(self, log: PartitionLog, offset: Offset, bytes_max: int = READ_BYTES) -> list[bytes]:
+    async def batches(self, log: PartitionLog, offset: Offset) -> list[bytes]:
+        """Some durable batches from the one at `offset` on; none if the partition was opened again.
+
+        Raises:
+            LogUnreadable, LedgerError: they cannot be read.
+        """
+        return await self._batches(log, offset, READ_BYTES)
+
+    async def _batches(self, log: PartitionLog, offset: Offset, bytes_max: int) -> list[bytes]:
         """The durable batches from the one at `offset` on; none if the partition was opened again.
 
         Raises:
@@ -89,7 +97,7 @@ class TableLog:
         if offset < log.start_offset:
             raise Compacted(log.start_offset)
         found = []
-        for batch in await self.batches(log, offset, WATCHED_BYTES):
+        for batch in await self._batches(log, offset, WATCHED_BYTES):
             header = parse_batch(memoryview(batch))
             found.append(AppliedBatch(Offset(header.base_offset), (await self.changes_of(batch, header)).changes))
         return found
@@ -101,7 +109,7 @@ class TableLog:
             LogUnreadable, LedgerError: it cannot be read.
         """
         log = self._partition.log
-        batches = [] if log is None else await self.batches(log, Offset(base_offset), 1)
+        batches = [] if log is None else await self._batches(log, Offset(base_offset), 1)
         if not batches:
             raise LogUnreadable("the partition was opened again")
         return list((await self.changes_of(batches[0], parse_batch(memoryview(batches[0])))).changes)

@@ -73,6 +73,8 @@ class TableOrigin:
             stored = await store.table(home.topic_id, home.partition)
             reason = None if stored.position is None else await self._why_not(stored.position, log)
             if reason is None:
+                if stored.position is not None:
+                    self._logger.debug("table_found_in_store", applied=stored.position.applied)
                 return stored
             self._tell_discarded(reason)
         self._is_damaged = False

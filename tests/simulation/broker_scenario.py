@@ -47,6 +47,7 @@ from gnomon.testing.storms.subscriptions.position_checker import position_checke
 from gnomon.testing.storms.subscriptions.quota_clients import LOOK_SECONDS, keep_within_quota
 from gnomon.testing.storms.subscriptions.quota_clients import POLICIES as QUOTA_POLICIES
 from gnomon.testing.storms.subscriptions.subscription_clients import KINDS, SHARED, read_subscription
+from gnomon.testing.storms.tables.table_settings import drawn_table_settings
 
 MAP_BYTES = 64 << 20
 KAFKA = {
@@ -73,6 +74,7 @@ async def broker(world: SimulatedWorld, kafka: Mapping[str, str] = KAFKA) -> Non
         ),
         bookie=replace(settings.bookie, map_bytes=MAP_BYTES, garbage_interval_seconds=2.0),
         metadata=replace(settings.metadata, map_bytes=MAP_BYTES),
+        table=drawn_table_settings(world),
         kafka=kafka,
     )
     await run_standalone(world, settings, world.logger, ready=lambda _: None, stop=world.stop_requested)

@@ -10,7 +10,7 @@ from conditional_scenario import ALONE
 
 from gnomon.testing.storms.tables.table_clients import use_table
 
-USERS = {"table": use_table, "other-table": partial(use_table, name="other")}
+USERS = {"table": use_table, "other-table": partial(use_table, name="other", engine="memory")}
 TABLES = partial(run, scenario=replace(ALONE, beside=USERS))
 TABLES_OF_CLUSTER = partial(run, scenario=replace(CLUSTER, clients=replace(ALONE, beside=USERS)))
 TABLES_UNHEARD = partial(
@@ -19,5 +19,8 @@ TABLES_UNHEARD = partial(
     seconds=ALONE.storm_seconds,
 )
 """Brokers learn late of other brokers, so that two of them often believe that they lead."""
-REACHED = tuple(f"log/table_{what}" for what in ("wins", "refusals", "reads", "sums", "watched", "expiries"))
+REACHED = tuple(
+    f"log/table_{what}"
+    for what in ("wins", "refusals", "reads", "sums", "watched", "expiries", "flushed", "found_in_store")
+)
 """Counters that a sweep has to reach."""

@@ -27,7 +27,9 @@ from gnomon.broker.shadow import image
 from gnomon.broker.shadow import partition as shadow_partition
 from gnomon.broker.subscriptions import hosted_partition, stations
 from gnomon.broker.subscriptions.positions import segment_store
-from gnomon.broker.tables import hosted_table, table_state, table_watches
+from gnomon.broker.tables import hosted_table, table_expiry, table_log, table_state, table_watches
+from gnomon.broker.tables.stored import disk_engine
+from gnomon.broker.tables.stored import removal as removal_of_tables
 from gnomon.log import chains, log_reader
 from gnomon.metadata import service, state
 
@@ -78,12 +80,16 @@ THRESHOLDS = tuple(
         (fetch, "OPENINGS_AT_ONCE", (0, 1)),
         (produce, "WEIGHT_BYTES", (1, 100)),
         (partitions_in_use, "TASKS_PER_TURN", (1, 2)),
-        (hosted_table, "READ_BYTES", (1, 300)),
+        (table_log, "READ_BYTES", (1, 300)),
         (table_state, "APPLIED_AT_ONCE", (1, 2)),
         (hosted_table, "RECORDS_AT_ONCE_MAX", (0, 1)),
+        (table_log, "RECORDS_AT_ONCE_MAX", (0, 1)),
         (hosted_table, "COLLECTED_BYTES_MAX", (1, 1_000)),
-        (hosted_table, "EXPIRIES_AT_ONCE", (1, 2)),
-        (hosted_table, "WATCHED_BYTES", (1, 300)),
+        (table_expiry, "EXPIRIES_AT_ONCE", (1, 2)),
+        (table_log, "WATCHED_BYTES", (1, 300)),
+        (disk_engine, "EXPIRIES_AHEAD", (1, 2)),
+        (disk_engine, "COUNTED_AT_ONCE", (1, 2)),
+        (removal_of_tables, "REMOVED_AT_ONCE", (1, 2)),
         (table_watches, "WOKEN_AT_ONCE", (1, 2)),
         (table_watches, "KEPT_BYTES", (0, 1_000)),
     )

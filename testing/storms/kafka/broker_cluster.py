@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import trio
@@ -31,6 +32,7 @@ from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.ledgers.ledger_cluster import METADATA, METADATA_PORT, START_AGAIN_SECONDS, LedgerCluster
 from gnomon.testing.storms.metadata.counting_metadata import Cost, CountingMetadata
+from gnomon.testing.storms.tables.table_settings import drawn_table_settings
 
 T = TypeVar("T")
 
@@ -139,6 +141,8 @@ class BrokerCluster:
                 Endpoints(self._listeners(number), "", NATIVE_PORT),
                 lease_seconds=self._lease_seconds,
                 shadow_replication=self._replication,
+                table=drawn_table_settings(world),
+                data_dir=Path("/data"),
                 label_sets_max=self._label_sets_max,
                 kafka={"broker.id": str(broker_id), **self._kafka},
             )

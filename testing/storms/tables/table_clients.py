@@ -51,16 +51,15 @@ LAST_SECONDS = 15.0
 """A watch in the calm has shown everything after this time, the expiries of the last keys included."""
 AWAY = (errors.NoSuchTopic, errors.Retriable, Unreachable)
 """Errors to retry: the broker does not know the new topic yet, or is away."""
-CONFIGS = {"gnomon.view": "kv", "gnomon.view.engine": "memory"}
 
 
-async def use_table(cluster: WireCluster, seconds: float, *, name: str = "table") -> None:
+async def use_table(cluster: WireCluster, seconds: float, *, name: str = "table", engine: str = "disk") -> None:
     """Clients use a table for `seconds`; then its log and its entries are read and judged.
 
     Raises:
         AssertionError: `TableTruth` found an error, or the table does not show what its log has.
     """
-    await create_topic(cluster, name, CONFIGS)
+    await create_topic(cluster, name, {"gnomon.view": "kv", "gnomon.view.engine": engine})
     truth = TableTruth()
     async with trio.open_nursery() as nursery:
         for number in range(CLIENTS):
