@@ -151,6 +151,7 @@ class Broker:
             tables_directory,
             tables,
             self.batch_thread,
+            self.storage,
             lambda topic_id: self.topics.image.get_by_id(topic_id) is not None,
             self.timers,
             self.log,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -89,6 +90,9 @@ async def run_broker(
     configs = BrokerConfigs(settings.kafka)
     membership = BrokerRegistration(metadata, world.clock, log, configs.number("broker.id"), settings.lease_seconds)
     await membership.admit()
+    tables = TablesDirectory(
+        world.disk, settings.data_dir, settings.table.map_bytes, Durability.SYNCED, DirectoryKind.BROKER
+    )
     broker = Broker(
         world,
         metadata,
@@ -100,9 +104,7 @@ async def run_broker(
         settings.quorum,
         settings.shadow_replication,
         settings.table,
-        TablesDirectory(
-            world.disk, settings.data_dir, settings.table.map_bytes, Durability.SYNCED, DirectoryKind.BROKER
-        ),
+        tables,
         ONE_OF_SEVERAL,
         authorizer,
         Turns(world.network, by_network=True),
@@ -111,7 +113,8 @@ async def run_broker(
         _nothing,
     )
     limits, subscriptions = settings.limits, settings.subscriptions
-    await serve(world, broker, membership, settings.at, limits, subscriptions, LOG_DIRECTORY, None, ready, stop)
+    with closing(tables):  # once nothing uses it any more
+        await serve(world, broker, membership, settings.at, limits, subscriptions, LOG_DIRECTORY, None, ready, stop)
 
 
 def _nothing() -> None:

@@ -55,6 +55,7 @@ from gnomon.broker.native.server import NativeServer
 from gnomon.broker.native.subscription_admin import SubscriptionAdmin
 from gnomon.broker.native.subscription_methods import SubscriptionMethods
 from gnomon.broker.native.subscription_watch import SubscriptionWatch
+from gnomon.broker.native.tables.table_admin_methods import TableAdminMethods
 from gnomon.broker.native.tables.table_methods import TableMethods
 from gnomon.broker.native.topic_methods import TopicMethods
 from gnomon.broker.native.writes.write_methods import WriteMethods
@@ -306,6 +307,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
             tasks,
         ).methods(),
         TableMethods(access, targets, clock, tasks).methods(),
+        TableAdminMethods(access, targets, tasks).methods(),
         broker.receiver.methods(access),
     )
     counted = ConnectionLimits(broker.configs, limits.connections_max)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -98,6 +98,7 @@ async def run_standalone(
         garbage = await _tend(stores, world, settings, tasks, log)
         metrics = _metrics(settings, stores, garbage)
         configs, limits = BrokerConfigs(settings.kafka), BrokerLimits.of(settings.broker)
+        tables = TablesDirectory(world.disk, settings.data_dir, settings.table.map_bytes, settings.bookie.durability)
         member = SoleMember(configs.number("broker.id"))
         broker = Broker(
             world,
@@ -110,7 +111,7 @@ async def run_standalone(
             Quorum(),
             settings.shadow_replication,
             settings.table,
-            TablesDirectory(world.disk, settings.data_dir, settings.table.map_bytes, settings.bookie.durability),
+            tables,
             CLUSTER_OF_ONE,
             authorizer,
             turns,
@@ -129,7 +130,8 @@ async def run_standalone(
 
         at = endpoints(settings)
         directory, space = str(settings.data_dir), world.disk.space
-        await serve(world, broker, member, at, limits, settings.subscriptions, directory, space, serves, stop)
+        with closing(tables):  # once nothing uses it any more
+            await serve(world, broker, member, at, limits, settings.subscriptions, directory, space, serves, stop)
 
 
 async def _tend(stores: Stores, world: World, settings: Settings, tasks: Tasks, log: Logger) -> GarbageCollector:

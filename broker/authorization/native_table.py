@@ -52,6 +52,8 @@ class NativeMethod(Enum):
     TABLE_SCAN = "table_scan"
     TABLE_COUNT = "table_count"
     TABLE_WATCH = "table_watch"
+    TABLE_SNAPSHOT = "table_snapshot"
+    TABLE_STATUS = "table_status"
 
 
 _DESCRIBE_TOPIC = Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.REQUEST)
@@ -96,5 +98,7 @@ NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
     NativeMethod.TABLE_SCAN: (_READ_TOPIC,),
     NativeMethod.TABLE_COUNT: (_READ_TOPIC,),
     NativeMethod.TABLE_WATCH: (_READ_TOPIC,),
+    NativeMethod.TABLE_SNAPSHOT: (_WRITE_TOPIC,),
+    NativeMethod.TABLE_STATUS: (_READ_TOPIC,),
 }
 """A call that is refused as a whole fails with `NotAuthorized`."""

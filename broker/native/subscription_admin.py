@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 from gnomon.broker.native.arguments import checked
 from gnomon.broker.native.connection import Host, Lane
 from gnomon.broker.native.hosts import Hosts
-from gnomon.broker.retention.backlog_size import age_seconds, bytes_from, held_back, shown_stretch, stretches
+from gnomon.broker.partition.stretches import bytes_from, stretches
+from gnomon.broker.retention.backlog_size import age_seconds, held_back, shown_stretch
 from gnomon.broker.storage import Storage
 from gnomon.broker.subscriptions.subscription import Subscription
 from gnomon.broker.topics.topics import Topics

@@ -34,3 +34,6 @@ class HostedView(LogView, Protocol):
     @property
     def kept_from(self) -> Offset:
         """The records from this offset on must stay in the log, since the view has them nowhere else."""
+
+    def want_trim(self, end: Offset) -> None:
+        """The records before `end` are due to be dropped, and some of them are not below `kept_from`."""

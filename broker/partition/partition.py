@@ -178,7 +178,7 @@ class Partition(Writable):
             if log is None or self._state not in WRITABLE:
                 return True
             trim = Trim(self._chain, log, self.segments)
-            due = min(await self._due_after_roll(log, trim), self._droppable())
+            due = self._droppable(await self._due_after_roll(log, trim))
             if not due:
                 return True
             end = self.segments[due].base_offset
@@ -186,7 +186,7 @@ class Partition(Writable):
         async with self._maintenance:
             if self.log is not log or self._state not in WRITABLE:
                 return True
-            due = min(trim.segments_due(self._clock.wall_ms()), self._droppable())
+            due = self._droppable(trim.segments_due(self._clock.wall_ms()))
             if bound is not None:
                 due = min(due, self.segment_of(bound.offset))
             try:
@@ -198,9 +198,14 @@ class Partition(Writable):
                 if due:
                     self.notify_change()
 
-    def _droppable(self) -> int:
-        """The number of the oldest segments that the view can do without."""
-        return len(self.segments) if self.view is None else self.segment_of(self.view.kept_from)
+    def _droppable(self, due: int) -> int:
+        """The number of the oldest segments, of those that are due, that the view can do without."""
+        if self.view is None:
+            return due
+        droppable = min(due, self.segment_of(self.view.kept_from))
+        if droppable < due:
+            self.view.want_trim(self.segments[due].base_offset)
+        return droppable
 
     async def _due_after_roll(self, log: PartitionLog, trim: Trim) -> int:
         """Ends the last segment if it is old; returns how many segments are due to be dropped."""
@@ -226,7 +231,7 @@ class Partition(Writable):
             if self.view is not None and offset > max(log.start_offset, self.view.kept_from):
                 raise KafkaError(
                     ErrorCode.POLICY_VIOLATION,
-                    f"the table needs the records from offset {self.view.kept_from} on, as it has no newer snapshot",
+                    f"the table needs the records from offset {self.view.kept_from} on: take a snapshot first",
                 )
             try:
                 trim = Trim(self._chain, log, self.segments)

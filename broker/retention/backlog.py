@@ -22,8 +22,9 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.stretches import bytes_from, last_stretch, offset_for_bytes, stretches
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
-from gnomon.broker.retention.backlog_size import age_ms, bytes_from, last_stretch, offset_for_bytes, stretches
+from gnomon.broker.retention.backlog_size import age_ms
 from gnomon.broker.retention.holds import Holds, held_offset
 from gnomon.broker.storage import Storage
 from gnomon.broker.subscriptions.positions.hold import Holder, only_advanced
@@ -143,6 +144,9 @@ class BacklogQuotas:
         if partition.log is not log:  # the partition was taken over or opened again meanwhile
             return
         end = await self._allowed_from(partition, log)
+        if partition.view is not None and end > partition.view.kept_from:
+            partition.view.want_trim(end)
+            end = partition.view.kept_from
         if end <= first:
             return
         end = await partition.delete_before(end)

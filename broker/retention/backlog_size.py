@@ -13,6 +13,7 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledgers.catalog import EntryCache, LocalViews, read_from_memory
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings, segments_to_drop
 from gnomon.broker.partition.readable import Readable
+from gnomon.broker.partition.stretches import Stretch, last_stretch
 from gnomon.log.chains import written_bytes
 from gnomon.log.entry import NO_TIMESTAMP, Offset
 from gnomon.log.log_positions import LogPositions
@@ -21,33 +22,11 @@ from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.batch import parse_batch
 
 
-class Stretch(NamedTuple):
-    """Records of one segment."""
-
-    first: Offset
-    end: Offset
-    size_bytes: int
-
-
 class HeldBack(NamedTuple):
     """Records that time and size would delete, and that a reader has not read."""
 
     records: int
     size_bytes: int
-
-
-def stretches(partition: Readable, last: Stretch) -> list[Stretch]:
-    """The segments of an open partition, the oldest first; `last` is the segment being written."""
-    found = []
-    for segment in partition.segments[:-1]:
-        assert segment.next_offset is not None, "all segments but the last are sealed"
-        found.append(Stretch(segment.base_offset, segment.next_offset, segment.size_bytes))
-    return [*found, last]
-
-
-def last_stretch(partition: Readable, log: PartitionLog) -> Stretch:
-    """The segment being written of a partition with a log of its own."""
-    return Stretch(partition.segments[-1].base_offset, log.next_offset, log.segment_bytes)
 
 
 async def shown_stretch(partition: Readable, log: LogBounds, entries: EntryCache) -> Stretch:
@@ -58,27 +37,6 @@ async def shown_stretch(partition: Readable, log: LogBounds, entries: EntryCache
         return Stretch(log.high_watermark, log.high_watermark, 0)
     last = partition.segments[-1]
     return Stretch(last.base_offset, log.high_watermark, await written_bytes(last.ledger, entries))
-
-
-def bytes_from(found: list[Stretch], offset: Offset) -> int:
-    """The bytes of the records from `offset` on."""
-    size_bytes = 0
-    for first, end, stretch_bytes in found:
-        if offset <= first:
-            size_bytes += stretch_bytes
-        elif offset < end:
-            size_bytes += stretch_bytes * (end - offset) // (end - first)
-    return size_bytes
-
-
-def offset_for_bytes(found: list[Stretch], bytes_max: int) -> Offset:
-    """The first offset from which on there are at most `bytes_max` bytes."""
-    left = bytes_max
-    for first, end, stretch_bytes in reversed(found):
-        if stretch_bytes > left:
-            return Offset(end - left * (end - first) // stretch_bytes)
-        left -= stretch_bytes
-    return found[0].first
 
 
 async def age_ms(partition: Readable, log: LogBounds, offset: Offset, clock: Clock) -> int:

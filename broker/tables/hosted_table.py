@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import trio
 
@@ -30,16 +30,18 @@ from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, TakesLong
 from gnomon.broker.tables.memory_engine import MemoryEngine
 from gnomon.broker.tables.paced_calls import PacedCalls
+from gnomon.broker.tables.snapshots.table_snapshots import TableSnapshots
 from gnomon.broker.tables.stored.store_forms import RowDamaged
 from gnomon.broker.tables.table_expiry import TableExpiry
 from gnomon.broker.tables.table_flushes import TableFlushes
 from gnomon.broker.tables.table_log import RECORDS_AT_ONCE_MAX, LogUnreadable, TableLog
-from gnomon.broker.tables.table_origin import TableHome, TableOrigin
+from gnomon.broker.tables.table_origin import TableHome, TableOrigin, TableTooLarge
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
 from gnomon.broker.tables.table_watches import TableWatches
 from gnomon.broker.tables.transaction import Transaction, batch_of, decide
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import KeyChange, KeyPlacement, TableChanges, memory_bytes, produced_changes
+from gnomon.log.tables.key_entry import NO_REVISION
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.loop.paced import PAUSE_SECONDS
@@ -66,13 +68,22 @@ class TableBehind(Exception):
     """The table cannot apply more of its log now; the text says why."""
 
 
+NOT_LOADED: Final = (
+    *(LedgerError, MetadataError, BatchRejected, UnpackedTooLarge),
+    *(LogUnreadable, TableBehind, TableTooLarge),
+)
+"""The errors after which a table is loaded again when it is used."""
+
+
 class Loop(NamedTuple):
-    """The parts of the broker's event loop that a table needs."""
+    """The parts of a broker that all of its tables share."""
 
     batch_thread: BatchThread
     clock: Clock
     timers: Timers
     tasks: Tasks
+    one_snapshot: trio.Lock
+    """Held while a snapshot is taken."""
 
 
 class HostedTable:
@@ -95,7 +106,19 @@ class HostedTable:
         self._logger = logger
         self.log = TableLog(partition, loop.batch_thread)
         """The changes that the log has."""
-        self._origin = TableOrigin(home, self.log, logger)
+        self.snapshots = TableSnapshots(
+            partition,
+            home.snapshots,
+            self.log,
+            lambda: self._state if self._live else None,
+            loop.one_snapshot,
+            settings.snapshot_bytes_per_second,
+            loop.clock,
+            loop.tasks,
+            logger,
+        )
+        """The snapshots of the table."""
+        self._origin = TableOrigin(home, self.log, self.snapshots, loop.clock, logger)
         self._nothing = TableState(MemoryEngine(home.memory), Offset(0))
         self._state = self._nothing
         """`_nothing` before the loading begins."""
@@ -140,8 +163,15 @@ class HostedTable:
 
     @property
     def kept_from(self) -> Offset:
-        """See `HostedView`: without snapshots a table needs the whole log."""
-        return Offset(0)
+        """See `HostedView`."""
+        return self.snapshots.kept_from
+
+    def want_trim(self, end: Offset) -> None:
+        """See `HostedView`: a snapshot is taken soon, for which the table is loaded if nobody has used it."""
+        self.snapshots.want(end)
+        if not self._live:
+            self._used = True
+            self._load_soon()
 
     def changes_at_once(self, view: memoryview, batch: BatchHeader) -> TableChanges:
         """See `LogView`."""
@@ -202,7 +232,7 @@ class HostedTable:
             if state.operations.is_answered(numbered):
                 text = f"operation {numbered.number} was answered before: this late copy of it is not done again"
                 raise BatchRejected(ErrorCode.INVALID_RECORD, text)
-            if not state.operations.has_room(numbered, now_ms):
+            if not state.operations.has_room(numbered, self._clock.monotonic()):
                 raise ViewBehind("the table keeps too many operations of clients: try again in two minutes")
         try:
             changes = decide(operation, state.newest, base_offset, now_ms)
@@ -249,6 +279,7 @@ class HostedTable:
             return
         self._expiry.look()
         self._answer_readers()
+        self.snapshots.applied()
         if self._flushes is not None:
             self._flushes.applied()
             if self._flushes.is_too_far:
@@ -341,7 +372,7 @@ class HostedTable:
             reason = str(error)
             self._origin.discard(reason)
             self._let_go()
-        except (LedgerError, MetadataError, BatchRejected, UnpackedTooLarge, LogUnreadable, TableBehind) as error:
+        except NOT_LOADED as error:
             reason = str(error)
         except WorldError as error:
             if isinstance(error, DiskFailed):
@@ -355,6 +386,7 @@ class HostedTable:
                 "table_loaded", first=first, revision=self._state.applied - 1, keys=len(self._state.engine)
             )
             self._expiry.look()
+            self.snapshots.look()
         self._answer_waiting(None if self._live else reason)
         if self._waiting:
             self._load_soon()
@@ -447,6 +479,22 @@ class HostedTable:
         waiting, self._waiting = self._waiting, []
         for ready in waiting:
             self._paced.run(partial(ready, reason))
+
+    def status(self) -> dict[str, Any]:
+        """The fields of a `TableStatus` but the partition."""
+        state, log, record = self._state, self._partition.log, self.snapshots.record
+        return {
+            "revision": state.applied - 1,
+            "keys": len(state.engine),
+            "bytes_used": state.engine.bytes_used,
+            "log_start": 0 if log is None else log.start_offset,
+            "log_end": 0 if log is None else log.high_watermark,
+            "snapshot_revision": NO_REVISION if record is None else record.revision,
+            "snapshot_created_ms": -1 if record is None else record.created_ms,
+            "snapshot_failure": self.snapshots.failure,
+            "unflushed_bytes": 0 if self._flushes is None else self._flushes.unflushed_bytes,
+            "watches": len(self.watches),
+        }
 
     # --- reading --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,9 @@ import trio
 from gnomon.broker.configs.topic_configs import is_on_disk, is_table
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
+from gnomon.broker.storage import Storage
 from gnomon.broker.tables.hosted_table import HostedTable, Loop
+from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.broker.tables.stored.tables_directory import TablesDirectory
 from gnomon.broker.tables.stored.tables_store import TablesStore
 from gnomon.broker.tables.table_origin import TableHome
@@ -34,6 +36,7 @@ class HostedTables:
         directory: TablesDirectory,
         settings: TableSettings,
         batch_thread: BatchThread,
+        storage: Storage,
         exists: Callable[[uuid.UUID], bool],
         timers: Timers,
         log: Logger,
@@ -43,22 +46,19 @@ class HostedTables:
         Args:
             exists: whether there is a topic with an id.
         """
-        self._directory = directory
         self._settings = settings
+        self._storage = storage
         self._log = log
         self._tasks = OwnTasks()
-        self._loop = Loop(batch_thread, world.clock, timers, self._tasks)
+        self._loop = Loop(batch_thread, world.clock, timers, self._tasks, trio.Lock())
         self.memory = TablesMemory(settings.memory_bytes_max)
         """Counts the entries of the tables in memory."""
         self.store = TablesStore(world, directory.open, exists, self._tasks)
         """Has the tables on disk."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Holds the tasks of the tables until it is cancelled, and closes their store."""
-        try:
-            await self._tasks.run(task_status=task_status)
-        finally:
-            self._directory.close()
+        """Holds the tasks of the tables until it is cancelled."""
+        await self._tasks.run(task_status=task_status)
 
     def topic_ended(self, topic: Topic) -> None:
         """A topic was deleted: so is its stored table."""
@@ -76,10 +76,11 @@ class HostedTables:
             return
         on_disk = is_on_disk(topic.configs)
         memory = self.store.memory if on_disk else self.memory
+        snapshots = SnapshotLedgers(self._storage, topic, index)
         partition.view = HostedTable(
             partition,
             KeyPlacement(index, topic.partitions),
-            TableHome(topic.id, index, memory, self.store if on_disk else None),
+            TableHome(topic.id, index, memory, self.store if on_disk else None, snapshots),
             self._settings,
             self._loop,
             self._log.bind(topic=topic.name, partition=index),

@@ -133,6 +133,9 @@ class MemoryEngine:
         """See `TableEngine`."""
         return self._memory.refusal(more_bytes)
 
+    async def prepare_image(self) -> None:
+        """See `TableEngine`: nothing is to be done."""
+
     def begin_image(self) -> TableImage:
         """See `TableEngine`."""
         assert self._image is None, "there is one image at a time"

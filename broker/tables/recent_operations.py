@@ -1,12 +1,12 @@
 """The numbered operations that a partition has done, so that one that is sent again is not done again. Pure.
 
 1. An operation is kept until its client has said that it has the answer, or until the client has done nothing for
-   KEPT_MS of the log's time. Numbers may have gaps: refused operations are not kept.
+   KEPT_SECONDS at this leader, by a clock that nobody sets. Numbers may have gaps: refused operations are not kept.
 2. The operations are those of batches in the log, noted in its order. So each replay of the log finds the same ones.
 3. Operations whose batch was lost are forgotten with it, since the client sends them again.
 4. A late copy of an operation whose answer the client has is recognized by its number, and not done again.
-5. A client has at most OUTSTANDING_MAX operations here, all clients together some OPERATIONS_MAX; beyond that, further
-   ones are refused until others are answered or expire. Answers are kept up to ANSWERS_BYTES_MAX.
+5. Operations and clients together are at most OPERATIONS_MAX; beyond that, further operations are refused until others
+   are answered or forgotten. Answers are kept up to ANSWERS_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from gnomon.log.entry import Offset
 from gnomon.log.tables.operation_id import OperationId
 
-KEPT_MS: Final = 120_000
+KEPT_SECONDS: Final = 120.0
 OPERATIONS_MAX: Final = 100_000
 ANSWERS_BYTES_MAX: Final = 16 << 20
 """The values that transactions have read, of one partition; the operations beyond that are kept without answers."""
@@ -42,7 +42,8 @@ OperationChange: TypeAlias = tuple[int, DoneOperation] | None
 
 @dataclass(slots=True)
 class _Client:
-    used_ms: int
+    used_at: float | None
+    """The time of the last operation; None if it was done before the first call of `has_room`."""
     answered_below: int = 0
     """The client has the answers of all operations with lower numbers."""
     done: dict[int, DoneOperation] = field(default_factory=dict)
@@ -59,6 +60,9 @@ class RecentOperations:
         self._in_flight: deque[tuple[OperationId, DoneOperation]] = deque()
         """The operations that are not durable yet."""
         self._changes: dict[tuple[bytes, int], OperationChange] | None = None
+        self._began_at: float | None = None
+        self._now: float | None = None
+        """The times of the first and the last call of `has_room`."""
 
     def __len__(self) -> int:
         """The number of clients."""
@@ -74,13 +78,19 @@ class RecentOperations:
         client = self._clients.get(operation.writer)
         return client is not None and operation.number < client.answered_below
 
-    def has_room(self, operation: OperationId, now_ms: int) -> bool:
-        """Whether another operation can be kept, after those that its client has the answers of are forgotten."""
-        self._expire(now_ms)
+    def has_room(self, operation: OperationId, now: float) -> bool:
+        """Whether another operation can be kept, after those that its client has the answers of are forgotten.
+
+        Args:
+            now: the monotonic time in seconds.
+        """
+        self._now = now
+        self._began_at = now if self._began_at is None else self._began_at
+        self._expire(self._began_at, now)
         client = self._clients.get(operation.writer)
         if client is not None:
             self._answered(operation.writer, client, operation.answered_below)
-        return self._count < OPERATIONS_MAX
+        return self._count + len(self._clients) < OPERATIONS_MAX
 
     def note(self, operation: OperationId, done: DoneOperation) -> None:
         """The batch of an operation was given out, or is replayed."""
@@ -92,9 +102,9 @@ class RecentOperations:
         self._keep(operation, done)
 
     def _keep(self, operation: OperationId, done: DoneOperation) -> None:
-        client = self._clients.pop(operation.writer, None) or _Client(done.timestamp_ms)
+        client = self._clients.pop(operation.writer, None) or _Client(self._now)
         self._clients[operation.writer] = client
-        client.used_ms = max(client.used_ms, done.timestamp_ms)
+        client.used_at = self._now
         self._answered(operation.writer, client, operation.answered_below)
         self._forget(operation.writer, client, operation.number)  # replayed, and restored before
         more_bytes = _answers_bytes(done)
@@ -153,10 +163,10 @@ class RecentOperations:
             if self._changes is not None:
                 self._changes[writer, number] = None
 
-    def _expire(self, now_ms: int) -> None:
+    def _expire(self, began_at: float, now: float) -> None:
         while self._clients:
             writer, client = next(iter(self._clients.items()))
-            if now_ms - client.used_ms < KEPT_MS:
+            if now - (began_at if client.used_at is None else client.used_at) < KEPT_SECONDS:
                 return
             for number in list(client.done):
                 self._forget(writer, client, number)

@@ -55,5 +55,12 @@ class TableEngine(Protocol):
     def refusal(self, more_bytes: int) -> str | None:
         """The reason why a write of as many bytes is refused; None if it is not."""
 
+    async def prepare_image(self) -> None:
+        """Makes ready for `begin_image`, after the last image was closed.
+
+        Raises:
+            WorldError: that is not possible now.
+        """
+
     def begin_image(self) -> TableImage:
         """The present entries, to be read in later turns; there is one image at a time."""

@@ -106,6 +106,11 @@ class TableFlushes:
             self._timer.cancel()
 
     @property
+    def unflushed_bytes(self) -> int:
+        """The memory of the changes that are not in the store."""
+        return self._engine.unflushed_bytes
+
+    @property
     def is_too_far(self) -> bool:
         """Whether more is unflushed than the memory is meant for."""
         return self._engine.unflushed_bytes > self._settings.behind_bytes_max

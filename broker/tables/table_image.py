@@ -65,6 +65,7 @@ class TableImage:
         self._read_below = read_below
         self._closed = closed
         self._first = b""
+        self._is_closed = False
         self.is_read = False
         """Whether all entries were read."""
 
@@ -72,24 +73,28 @@ class TableImage:
         """Whether the entry of a key must be noted before it changes."""
         return not self.is_read and key >= self._first
 
-    def page(self, count: int) -> list[tuple[bytes, bytes]]:
-        """The next entries, at most `count`; fewer, or none, does not mean that all were read."""
-        found, examined = [], 0
+    def page(self, count: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """The next entries, at most `count` and little more than `bytes_max` bytes; fewer, or none, does not mean that
+        all were read."""
+        found, examined, size_bytes = [], 0, 0
         with ExitStack() as opened:
             layers = [opened.enter_context(closing(layer)) for layer in self._layers(self._first)]
             for key, packed in newest_of(layers):
-                if examined == count:
+                if examined == count or size_bytes >= bytes_max:
                     self._first = key
                     break
                 examined += 1
                 if packed is not None:
                     found.append((key, packed))
+                    size_bytes += len(key) + len(packed)
             else:
                 self.is_read = True
         self._read_below(self._first)
         return found
 
     def close(self) -> None:
-        """The image is not needed any more."""
+        """The image is not needed any more. Idempotent."""
         self.is_read = True
-        self._closed()
+        if not self._is_closed:
+            self._is_closed = True
+            self._closed()

@@ -1,8 +1,11 @@
-"""The state that the table of a partition begins with: the one in the store, or an empty one.
+"""The state that the table of a partition begins with: the one in its store, else its newest snapshot, else nothing.
 
-1. A stored table is a prefix of this log only if the log has, before its position, the batch that was applied last. If
-   it has another one there, or none, the stored table is discarded: it belongs to another life of the log, or to a
-   newer copy of it.
+1. A stored table or a snapshot is a prefix of this log only if the log has, before its end, the batch that was applied
+   last. If it has another one there, the table or the snapshot belongs to another life of the log, or to a newer copy
+   of it, and is not used.
+2. A stored table whose last batch is trimmed cannot be compared, and is not used. A snapshot is used if the log begins
+   where it ends.
+3. A damaged snapshot is not used. As long as the log has all records, the table is restored from the log.
 """
 
 from __future__ import annotations
@@ -12,14 +15,25 @@ from typing import NamedTuple
 
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.tables.memory_engine import MemoryEngine
+from gnomon.broker.tables.recent_operations import DoneOperation
+from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
+from gnomon.broker.tables.snapshots.table_snapshots import TableSnapshots
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
-from gnomon.broker.tables.stored.store_forms import TablePosition
 from gnomon.broker.tables.stored.tables_store import StoredTable, TablesStore
-from gnomon.broker.tables.table_log import TableLog
+from gnomon.broker.tables.table_engine import TableEngine
+from gnomon.broker.tables.table_log import LogUnreadable, TableLog
 from gnomon.broker.tables.table_state import TableState
 from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.entry import Offset
+from gnomon.log.tables.operation_id import OperationId
+from gnomon.log.tables.snapshot_form import SnapshotDamaged, SnapshotRecord
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.loop.paced import PAUSE_SECONDS
+from gnomon.runtime.world import Clock
+
+
+class TableTooLarge(Exception):
+    """A snapshot does not fit into the memory of tables; the text says why."""
 
 
 class TableHome(NamedTuple):
@@ -30,61 +44,146 @@ class TableHome(NamedTuple):
     memory: TablesMemory
     store: TablesStore | None
     """None for a table in memory."""
+    snapshots: SnapshotLedgers
 
 
 class TableOrigin:
     """Begins the table of one partition."""
 
-    def __init__(self, home: TableHome, log: TableLog, logger: Logger) -> None:
+    def __init__(self, home: TableHome, log: TableLog, snapshots: TableSnapshots, clock: Clock, logger: Logger) -> None:
         self._home = home
         self._log = log
+        self._snapshots = snapshots
+        self._clock = clock
         self._logger = logger
         self._is_damaged = False
 
     def discard(self, reason: str) -> None:
-        """The stored table is damaged: the next one begins with nothing."""
+        """The stored table is damaged: the next one begins without it."""
         self._is_damaged = True
         self._tell_discarded(reason)
 
     def _tell_discarded(self, reason: str) -> None:
-        self._logger.warning("table_discarded", reason=reason, next="it is restored from its log")
+        advice = "it is restored from its snapshot and its log"
+        self._logger.warning("table_discarded", reason=reason, next=advice)
 
     async def begin(self, log: PartitionLog) -> tuple[TableState, DiskEngine | None]:
         """The state to apply the log to, from `state.applied` on, and its engine if that is one on disk.
 
         Raises:
             WorldError: the store cannot be used.
-            LedgerError: the log cannot be read.
+            LedgerError, MetadataError: the log or the snapshot cannot be read now.
+            LogUnreadable: neither the log nor a snapshot has the records that the table lacks.
+            TableTooLarge: the memory has no room for the snapshot.
         """
+        snapshot = await self._snapshot(log)
+        if self._home.store is not None:
+            found = await self._found_in_store(self._home.store, log)
+            if found is not None:
+                return found
+        if snapshot is not None:
+            try:
+                return await self._restored(snapshot)
+            except SnapshotDamaged as error:
+                self._snapshots.reject(str(error))
+        if log.start_offset > 0:
+            raise LogUnreadable(f"the log begins at offset {log.start_offset}, and no snapshot has what was before")
+        return await self._empty(Offset(0))
+
+    async def _empty(self, applied: Offset) -> tuple[TableState, DiskEngine | None]:
         home = self._home
         if home.store is None:
-            return TableState(MemoryEngine(home.memory), Offset(0)), None
-        stored = await self._stored(home.store, log)
-        position = stored.position
-        state = TableState(stored.engine, Offset(0) if position is None else position.applied)
-        for operation, done in stored.operations:
-            state.operations.restore(operation, done)
-        return state, stored.engine
+            return TableState(MemoryEngine(home.memory), applied), None
+        engine = await home.store.begin(home.topic_id, home.partition)
+        return TableState(engine, applied), engine
 
-    async def _stored(self, store: TablesStore, log: PartitionLog) -> StoredTable:
-        """The stored table, if it is a prefix of the log; otherwise a new one."""
-        home = self._home
-        if not self._is_damaged:
-            stored = await store.table(home.topic_id, home.partition)
-            reason = None if stored.position is None else await self._why_not(stored.position, log)
-            if reason is None:
-                if stored.position is not None:
-                    self._logger.debug("table_found_in_store", applied=stored.position.applied)
-                return stored
-            self._tell_discarded(reason)
-        self._is_damaged = False
-        return await store.begin(home.topic_id, home.partition)
+    # --- what is used -----------------------------------------------------------------------------------------------
 
-    async def _why_not(self, position: TablePosition, log: PartitionLog) -> str | None:
-        """The reason why a stored table is no prefix of the log; None if it is one."""
-        applied = position.applied
-        if applied > log.high_watermark:
-            return f"the store has applied the log to offset {applied}, and the log ends at {log.high_watermark}"
-        if applied and await self._log.identity_before(applied) != position.record:
-            return f"the log has not the batch before offset {applied} that the store has applied"
+    async def _snapshot(self, log: PartitionLog) -> SnapshotRecord | None:
+        record = await self._snapshots.load()
+        if record is None:
+            return None
+        if record.end < log.start_offset:
+            reason = f"the snapshot ends at offset {record.end}, and the log begins at {log.start_offset}"
+        elif record.end == log.start_offset:
+            return record
+        else:
+            reason = await self._why_not(record.end, record.identity, log) or ""
+        if not reason:
+            return record
+        self._snapshots.reject(reason)
         return None
+
+    async def _found_in_store(self, store: TablesStore, log: PartitionLog) -> tuple[TableState, DiskEngine] | None:
+        """The stored table, if it is a prefix of the log."""
+        home = self._home
+        if self._is_damaged:
+            self._is_damaged = False
+            return None
+        stored = await store.table(home.topic_id, home.partition)
+        if stored is None:
+            return None
+        position = stored.position
+        reason = await self._why_not(position.applied, position.record, log)
+        if reason is not None:
+            self._tell_discarded(reason)
+            return None
+        self._logger.debug("table_found_in_store", applied=position.applied)
+        return _state_of(stored, position.applied), stored.engine
+
+    async def _why_not(self, end: Offset, identity: bytes | None, log: PartitionLog) -> str | None:
+        """The reason why what was applied up to `end` is no prefix of the log; None if it is one."""
+        if end > log.high_watermark:
+            return f"it has applied the log to offset {end}, and the log ends at {log.high_watermark}"
+        if end <= log.start_offset and end + log.start_offset:
+            return f"the log begins at offset {log.start_offset}, and has no batch before {end} to compare"
+        if end and await self._log.identity_before(end) != identity:
+            return f"the log has another batch before offset {end} than the one that was applied"
+        return None
+
+    # --- restoring --------------------------------------------------------------------------------------------------
+
+    async def _restored(self, record: SnapshotRecord) -> tuple[TableState, DiskEngine | None]:
+        """The state that a snapshot has."""
+        state, engine = await self._empty(record.end)
+        try:
+            async for entries, operations in self._home.snapshots.parts(record):
+                done = [_operation(*each) for each in operations]
+                for operation, outcome in done:
+                    state.operations.restore(operation, outcome)
+                if engine is None:
+                    self._put(state.engine, entries)
+                else:
+                    changes = {(each.writer, each.number): (each.answered_below, outcome) for each, outcome in done}
+                    await engine.restore(entries, changes)
+                await self._clock.sleep(PAUSE_SECONDS)
+            if engine is not None:
+                await engine.restored(record.end, record.identity)
+        except BaseException:
+            for _ in state.engine.close():
+                pass
+            raise
+        self._logger.debug("table_restored", revision=record.revision, keys=record.keys)
+        return state, engine
+
+    def _put(self, engine: TableEngine, entries: list[tuple[bytes, bytes]]) -> None:
+        refusal = self._home.memory.refusal(sum(len(key) + len(packed) for key, packed in entries))
+        if refusal is not None:
+            raise TableTooLarge(refusal)
+        for key, packed in entries:
+            engine.put(key, packed)
+
+
+def _state_of(stored: StoredTable, applied: Offset) -> TableState:
+    state = TableState(stored.engine, applied)
+    for operation, done in stored.operations:
+        state.operations.restore(operation, done)
+    return state
+
+
+def _operation(
+    writer: bytes, number: int, answered_below: int, base: int, end: int, timestamp_ms: int, succeeded: bool
+) -> tuple[OperationId, DoneOperation]:
+    """An operation in a snapshot."""
+    done = DoneOperation(Offset(base), Offset(end), timestamp_ms, succeeded, None)
+    return OperationId(writer, number, answered_below, succeeded), done

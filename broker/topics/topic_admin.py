@@ -23,6 +23,7 @@ from gnomon.log.chains import ledgers_prefix
 from gnomon.log.cut import cut_key
 from gnomon.log.plans.read_hold import reads_prefix
 from gnomon.log.subscription_keys import deletion_of_subscriptions
+from gnomon.log.tables.snapshot_form import snapshots_prefix
 from gnomon.log.topic import OFFSETS_TOPIC, Topic, deleted_key, shadows_key, topic_key
 from gnomon.metadata.client import Delete, DeletePrefix, Operation, Put
 from gnomon.wire.kafka.errors import ErrorCode
@@ -121,8 +122,15 @@ class TopicAdmin:
         if topic.source is not None:
             return [*subscriptions]
         ledgers = ledgers_prefix(topic.id)
-        own = (DeletePrefix(ledger_key(ledgers)), DeletePrefix(cut_key(ledgers)), Delete(shadows_key(topic.id)))
-        return [*own, DeletePrefix(reads_prefix(topic.id)), *subscriptions]
+        own: tuple[Operation, ...] = (
+            DeletePrefix(ledger_key(ledgers)),
+            DeletePrefix(cut_key(ledgers)),
+            Delete(shadows_key(topic.id)),
+        )
+        if is_table(topic.configs):
+            snapshots = snapshots_prefix(topic.id)
+            own += (DeletePrefix(ledger_key(snapshots)), DeletePrefix(snapshots))
+        return [*own, Delete(shadows_key(topic.id)), DeletePrefix(reads_prefix(topic.id)), *subscriptions]
 
     def check_growth(self, topic: Topic, partitions: int) -> Topic:
         """The topic with more partitions.

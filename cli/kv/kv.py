@@ -12,6 +12,7 @@ from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.kafka.attempts import Attempt, finish
 from gnomon.cli.kafka.kafka_client import ANSWER_SECONDS, connect
 from gnomon.cli.kafka.known_names import topic_names
+from gnomon.cli.kv.table_states import snapshot, status
 from gnomon.cli.kv.texts import base64_option, given_bytes, shown_bytes, shown_entry
 from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.native.native_client import with_native_client
@@ -26,6 +27,7 @@ from gnomon.wire.kafka.errors import ErrorCode
 
 TTL = click.FloatRange(0.001)
 REVISION = click.IntRange(-1)
+ENGINE = "The place of the entries: the disk of the broker, or its memory."
 
 
 @click.group(cls=CommandGroup)
@@ -48,14 +50,19 @@ def _on(native: str, topic: str, work: Callable[[Table], Awaitable[object]]) -> 
     return found
 
 
+kv.add_command(status)
+kv.add_command(snapshot)
+
+
 @kv.command()
 @click.argument("name", type=TOPIC)
 @click.option("--partitions", type=PARTITIONS, default=1, show_default=True, help="Partitions; they cannot grow.")
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists already is left as it is, and no error.")
+@click.option("--engine", type=click.Choice(["disk", "memory"]), default="disk", show_default=True, help=ENGINE)
 @bootstrap_option
-def create(name: str, partitions: int, if_not_exists: bool, bootstrap: str) -> None:
-    """Create the table NAME. Its entries are in the memory of its broker; its log is kept as a whole."""
-    config = {"gnomon.view": "kv", "gnomon.view.engine": "memory"}
+def create(name: str, partitions: int, if_not_exists: bool, engine: str, bootstrap: str) -> None:
+    """Create the table NAME."""
+    config = {"gnomon.view": "kv", "gnomon.view.engine": engine}
     new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config)
     admin = connect(bootstrap)  # it ends with its last reference
     future = admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name]

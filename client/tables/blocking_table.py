@@ -10,6 +10,7 @@ from gnomon.client.tables.table import Table
 from gnomon.client.tables.table_watch import TableEvent, TableWatch
 from gnomon.log.tables.operations import Comparison, KeyOperation
 from gnomon.log.tables.table_entry import Page, TableEntry, TxnResult
+from gnomon.log.tables.table_status import TableStatus
 from gnomon.runtime.trio_thread import TrioThread
 
 
@@ -90,6 +91,14 @@ class BlockingTable:
     def count(self, prefix: bytes = b"") -> int:
         """See `Table.count`."""
         return self._thread.call(self._table.count, prefix)
+
+    def snapshot(self) -> None:
+        """See `Table.snapshot`."""
+        self._thread.call(self._table.snapshot)
+
+    def status(self, *, digest: bool = False) -> list[TableStatus]:
+        """See `Table.status`."""
+        return self._thread.call(partial(self._table.status, digest=digest))
 
     def watch(
         self, prefix: bytes = b"", *, revision: int | Mapping[int, int] | None = None, initial: bool = True

@@ -44,6 +44,7 @@ from gnomon.log.tables.operations import (
     encode_operations,
 )
 from gnomon.log.tables.table_entry import Page, TableEntry, TxnResult
+from gnomon.log.tables.table_status import TableStatus
 from gnomon.runtime.world import Clock, RandomStream
 from gnomon.wire.kafka.partitioner import partition_of
 
@@ -230,6 +231,29 @@ class Table:
         """The number of keys with a prefix; that of each partition is as new as the call."""
         _key(prefix)
         return sum([await partition.count(prefix) for partition in await self._all()])
+
+    # --- operating ----------------------------------------------------------------------------------------------
+
+    async def snapshot(self) -> None:
+        """Takes a snapshot of each partition, after which the records up to there need not stay in the log.
+
+        Raises:
+            Unavailable: a partition could not take one; the text says why.
+            NativeError: as `get`.
+        """
+        for partition in await self._all():
+            await partition.snapshot()
+
+    async def status(self, *, digest: bool = False) -> list[TableStatus]:
+        """The state of each partition.
+
+        Args:
+            digest: whether to compute the digest of the entries, which reads them all.
+
+        Raises:
+            NativeError: as `get`.
+        """
+        return [await partition.status(digest=digest) for partition in await self._all()]
 
     # --- watching -----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from gnomon.client.leaders import REACH_SECONDS, RETRIABLE, RETRY, TRY_SECONDS, 
 from gnomon.client.tables.numbers import OperationNumbers
 from gnomon.log.tables.operation_id import WRITER_BYTES
 from gnomon.log.tables.operations import Comparison, KeyOperation, encode_operations
+from gnomon.log.tables.table_status import TableStatus
 from gnomon.runtime.rpc.errors import NotSent, RpcFailed
 from gnomon.runtime.rpc.stream import RpcStream
 from gnomon.runtime.signal import Signal
@@ -80,6 +81,19 @@ class TablePartition:
         """The number of keys with a prefix."""
         count, _ = await self._repeated("table_count", lambda: (prefix,))
         return int(count)
+
+    async def snapshot(self) -> tuple[int, int, int, bytes]:
+        """Takes a snapshot if there is something new; revision, keys, bytes and digest of the newest one."""
+        (revision, keys, bytes_used, digest), _ = await self._repeated("table_snapshot", tuple)
+        return revision, keys, bytes_used, digest
+
+    async def status(self, *, digest: bool) -> TableStatus:
+        """The state of the partition's table."""
+        fields, _ = await self._repeated("table_status", lambda: (digest,))
+        try:
+            return TableStatus.decode(self._index, fields)
+        except ValueError as error:
+            raise BrokerFailed(str(error)) from error
 
     @asynccontextmanager
     async def watch(self, prefix: bytes, position: int) -> AsyncIterator[RpcStream]:

@@ -19,6 +19,8 @@ NO_REVISION: Final = -1
 KEY_BYTES_MAX: Final = 500
 """The largest key; a B-tree page of LMDB holds one of 511 bytes."""
 _NUMBERS: Final = Struct(">qqqq")
+NUMBERS_BYTES: Final = _NUMBERS.size
+"""The bytes of a stored entry before its value."""
 _REVISION: Final = Struct(">q")
 
 

@@ -290,6 +290,9 @@ class TableSettings:
         "reads and writes; its log goes on.",
         minimum=MIB,
     )
+    snapshot_bytes_per_second: int = _setting(
+        32 * MIB, "Rate at which a broker writes snapshots of tables, one at a time.", minimum=1
+    )
     map_bytes: int = _setting(
         1 << 40,
         "Largest size of the file with the tables of a broker, which uses disk space only as it grows.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from native_calls import FLUSHED_SECONDS, SELDOM, delete_records, play, read, start_of, values
 
+from gnomon.broker.partition.stretches import Stretch, bytes_from, offset_for_bytes
 from gnomon.broker.retention.backlog import LOOK_SECONDS
-from gnomon.broker.retention.backlog_size import Stretch, bytes_from, offset_for_bytes
 from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.client.client import NativeClient, connect
 from gnomon.client.consumer import Consumer

@@ -113,6 +113,25 @@ def watch_args(args: list[Any]) -> tuple[TablePlace, bytes, Offset]:
     return TablePlace(name, topic_id, index), _key(prefix), Offset(revision)
 
 
+def snapshot_args(args: list[Any]) -> TablePlace:
+    """The partition.
+
+    Raises:
+        InvalidCall: the arguments have another form.
+    """
+    return TablePlace(*checked(args, str, str, int))
+
+
+def status_args(args: list[Any]) -> tuple[TablePlace, bool]:
+    """The partition, and whether to compute the digest.
+
+    Raises:
+        InvalidCall: the arguments have another form.
+    """
+    name, topic_id, index, with_digest = checked(args, str, str, int, bool)
+    return TablePlace(name, topic_id, index), with_digest
+
+
 def _key(key: Any) -> bytes:
     try:
         return checked_key(key)

@@ -21,7 +21,7 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.broker.authorization.native_access import NativeAccess
 from gnomon.broker.authorization.native_table import NativeMethod
 from gnomon.broker.authorization.operation import Operation, topic
-from gnomon.broker.configs.topic_configs import VIEW
+from gnomon.broker.native.tables.hosted import hosted_table
 from gnomon.broker.native.tables.table_arguments import (
     KeyRange,
     TablePlace,
@@ -35,14 +35,13 @@ from gnomon.broker.native.translated import in_translated_task
 from gnomon.broker.native.writes.write_targets import WriteTargets, append_failure
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.conditions.terms import Terms
-from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.unpacking.batch_client import BrokerItself
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.table_log import LogUnreadable
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
 from gnomon.broker.tables.table_watches import KeyWatch
 from gnomon.broker.tables.transaction import Transaction
-from gnomon.client.errors import InvalidCall, NotATable, NotLeader, NotTaken, OutcomeUnknown, Unavailable
+from gnomon.client.errors import InvalidCall, NotLeader, NotTaken, OutcomeUnknown, Unavailable
 from gnomon.client.protocol import SCAN_BYTES_MAX
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import KeyChange
@@ -96,7 +95,7 @@ class TableMethods:
         question = self._access.question(NativeMethod.TABLE_WRITE, call.peer)
         question.check(Operation.WRITE, topic(place.topic))
         question.check(Operation.READ, topic(place.topic))
-        partition, table = self._table(place)
+        partition, table = hosted_table(self._targets, place)
         is_wide = transaction.parts > PARTS_AT_ONCE
         if is_wide:
             call.hold_up(True)
@@ -165,7 +164,7 @@ class TableMethods:
         """
         place, prefix, revision = watch_args(call.args)
         self._check_read(NativeMethod.TABLE_WATCH, call, place)
-        _, table = self._table(place)
+        _, table = hosted_table(self._targets, place)
         await self._confirm_reach(table, revision)
         watch = KeyWatch(prefix, revision)
         table.watches.add(watch)
@@ -229,21 +228,8 @@ class TableMethods:
         self._access.question(method, call.peer).check(Operation.READ, topic(place.topic))
 
     def _read(self, call: Call, place: TablePlace, look: Any, *, stale: bool) -> None:
-        _, table = self._table(place)
+        _, table = hosted_table(self._targets, place)
         table.read(look, lambda reason: call.fail(Unavailable(reason)), stale=stale)
-
-    def _table(self, place: TablePlace) -> tuple[Partition, HostedTable]:
-        """The partition of a call, and its table.
-
-        Raises:
-            NativeError: this broker does not lead it, or it is no table.
-        """
-        self._targets.check_topic(place.topic, place.topic_id)
-        partition = self._targets.partition(place.topic, place.partition)
-        table = partition.view
-        if not isinstance(table, HostedTable):
-            raise NotATable(f"topic '{place.topic}' is no table: tables are created with {VIEW}=kv")
-        return partition, table
 
 
 async def _read(table: HostedTable, watch: KeyWatch) -> Sequence[AppliedBatch]:

@@ -21,7 +21,7 @@ from gnomon.broker.tables.recent_operations import OperationChange
 from gnomon.broker.tables.stored import store_forms as forms
 from gnomon.broker.tables.stored.removal import remove_rows
 from gnomon.broker.tables.stored.store_forms import RowDamaged, TablePosition
-from gnomon.broker.tables.stored.unflushed import DELETED, Unflushed
+from gnomon.broker.tables.stored.unflushed import DELETED, Unflushed, write_entries, write_operations
 from gnomon.broker.tables.table_image import NotedEntries, TableImage
 from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.entry import Offset
@@ -271,13 +271,46 @@ class DiskEngine:
             if layer is not None:
                 layer.noted = NotedEntries()  # a thread may read the former ones
 
-    async def clear_noted(self) -> None:
-        """Removes the rows that an image has noted.
+    async def prepare_image(self) -> None:
+        """See `TableEngine`: removes the rows that the last image has noted.
 
         Raises:
             DiskFull, DiskFailed: they could not be removed.
         """
         await remove_rows(self._environment, (forms.NOTED,), self._number)
+
+    # --- restoring --------------------------------------------------------------------------------------------------
+
+    async def restore(
+        self, entries: Sequence[tuple[bytes, bytes]], operations: Mapping[tuple[bytes, int], OperationChange]
+    ) -> None:
+        """Writes entries of a snapshot into an empty table, which has no position before `restored`.
+
+        Raises:
+            DiskFull, DiskFailed: they could not be written.
+        """
+        databases, number = self._environment.databases, self._number
+
+        def write(transaction: Any) -> None:
+            write_entries(transaction, databases, number, entries)
+            write_operations(transaction, databases, number, operations)
+
+        await self._environment.commit(write)
+        for key, packed in entries:
+            self._count(key, packed, 1)
+
+    async def restored(self, applied: Offset, record: bytes | None) -> None:
+        """The table has all entries of the snapshot.
+
+        Args:
+            applied, record: as for `flush`.
+
+        Raises:
+            DiskFull, DiskFailed: that could not be written.
+        """
+        self.begin_flush({})
+        for _ in await self.flush(applied, record):
+            pass
 
     # --- flushes ----------------------------------------------------------------------------------------------------
 

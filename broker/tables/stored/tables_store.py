@@ -35,10 +35,9 @@ class StoredTable(NamedTuple):
     """A table as the store has it."""
 
     engine: DiskEngine
-    position: TablePosition | None
-    """None for a table without rows."""
+    position: TablePosition
     operations: list[tuple[OperationId, DoneOperation]]
-    """Its numbered operations, in the order of the log."""
+    """Its numbered operations."""
 
 
 class TablesStore:
@@ -62,6 +61,8 @@ class TablesStore:
         self._exists = exists
         self._tasks = tasks
         self._environment: Environment | None = None
+        self._begun: Environment | None = None
+        """The environment, open and perhaps not marked as a store of tables yet."""
         self._opening = trio.Lock()
         self.memory = TablesMemory(UNBOUNDED)
         """Counts the changes that are not flushed."""
@@ -74,7 +75,9 @@ class TablesStore:
         """
         async with self._opening:
             if self._environment is None:
-                environment = await self._world.blocking(self._open_environment)
+                if self._begun is None:
+                    self._begun = await self._world.blocking(self._open_environment)
+                environment = self._begun
                 discarded, topics = await environment.commit(partial(_begin, databases=environment.databases))
                 self._environment = environment
                 for number in discarded:
@@ -89,8 +92,8 @@ class TablesStore:
         """The environment, if a table was used."""
         return self._environment
 
-    async def table(self, topic_id: uuid.UUID, partition: int) -> StoredTable:
-        """The table of a partition, as the flushes so far have left it.
+    async def table(self, topic_id: uuid.UUID, partition: int) -> StoredTable | None:
+        """The table of a partition, as the flushes so far have left it; None if there is none.
 
         Raises:
             WorldError: the store cannot be opened, or the table cannot be begun.
@@ -98,11 +101,11 @@ class TablesStore:
         environment, key = await self.open(), forms.partition_key(topic_id, partition)
         found = await environment.commit(lambda transaction: _find(transaction, environment.databases, key))
         if found is None:
-            return await self.begin(topic_id, partition)
+            return None
         number, position, operations = found
         return StoredTable(DiskEngine(environment, key, number, self.memory, position), position, operations)
 
-    async def begin(self, topic_id: uuid.UUID, partition: int) -> StoredTable:
+    async def begin(self, topic_id: uuid.UUID, partition: int) -> DiskEngine:
         """A table without rows for a partition; the one that it had is discarded.
 
         Raises:
@@ -114,7 +117,7 @@ class TablesStore:
         )
         if discarded is not None:
             self._tasks.start_soon(self._remove, discarded)
-        return StoredTable(DiskEngine(environment, key, number, self.memory, None), None, [])
+        return DiskEngine(environment, key, number, self.memory, None)
 
     async def remove(self, topic_id: uuid.UUID) -> None:
         """Removes the tables of a deleted topic, if the store is open.
@@ -173,7 +176,6 @@ def _find(
                 operations.append(forms.decode_done(row, forms.unseal(row, value)))
     except RowDamaged:
         return None
-    operations.sort(key=lambda operation: operation[1].base_offset)
     return number, position, operations
 
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gnomon.broker.tables.layers import Layer
@@ -58,28 +58,43 @@ class Unflushed:
         """Writes the changes of table `number`."""
         for row in self._ended_rows(number):
             transaction.delete(row, db=databases[forms.EXPIRIES])
+        write_entries(transaction, databases, number, self.entries.scan(b"", None))
         begin = forms.number_key(number)
-        entries, expiries = databases[forms.ENTRIES], databases[forms.EXPIRIES]
-        for key, packed in self.entries.scan(b"", None):
-            row = begin + key
-            if packed is DELETED:
-                transaction.delete(row, db=entries)
-                continue
-            transaction.put(row, forms.seal(key, packed), db=entries)
-            expires_ms = numbers_of(packed)[3]
-            if expires_ms != NEVER:
-                transaction.put(forms.expiry_row(number, expires_ms, key), b"", db=expiries)
         for key, before in self.noted.scan(b""):
             transaction.put(begin + key, before or b"", overwrite=False, db=databases[forms.NOTED])
-        self._write_operations(transaction, databases[forms.OPERATIONS], number)
+        write_operations(transaction, databases, number, self.operations)
 
     def _ended_rows(self, number: int) -> Iterator[bytes]:
         return (forms.expiry_row(number, expires_ms, key) for expires_ms, key in self._ended)
 
-    def _write_operations(self, transaction: Any, database: Any, number: int) -> None:
-        for (writer, operation), change in self.operations.items():
-            row = forms.operation_row(number, writer, operation)
-            if change is None:
-                transaction.delete(row, db=database)
-            else:
-                transaction.put(row, forms.seal(row, forms.encode_done(*change)), db=database)
+
+def write_entries(
+    transaction: Any, databases: Mapping[str, Any], number: int, changed: Iterable[tuple[bytes, bytes]]
+) -> None:
+    """Writes the entries of table `number`, and the rows of their expiries."""
+    begin = forms.number_key(number)
+    entries, expiries = databases[forms.ENTRIES], databases[forms.EXPIRIES]
+    for key, packed in changed:
+        if packed is DELETED:
+            transaction.delete(begin + key, db=entries)
+            continue
+        transaction.put(begin + key, forms.seal(key, packed), db=entries)
+        expires_ms = numbers_of(packed)[3]
+        if expires_ms != NEVER:
+            transaction.put(forms.expiry_row(number, expires_ms, key), b"", db=expiries)
+
+
+def write_operations(
+    transaction: Any,
+    databases: Mapping[str, Any],
+    number: int,
+    changed: Mapping[tuple[bytes, int], OperationChange],
+) -> None:
+    """Writes the numbered operations of table `number`."""
+    database = databases[forms.OPERATIONS]
+    for (writer, operation), change in changed.items():
+        row = forms.operation_row(number, writer, operation)
+        if change is None:
+            transaction.delete(row, db=database)
+        else:
+            transaction.put(row, forms.seal(row, forms.encode_done(*change)), db=database)

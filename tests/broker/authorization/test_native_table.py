@@ -73,6 +73,8 @@ def arguments(method: NativeMethod, topic: str) -> list[Any]:
         NativeMethod.TABLE_SCAN: [topic, "", 0, b"", None, 10, False, False],
         NativeMethod.TABLE_COUNT: [topic, "", 0, b""],
         NativeMethod.TABLE_WATCH: [topic, "", 0, b"", 0],
+        NativeMethod.TABLE_SNAPSHOT: [topic, "", 0],
+        NativeMethod.TABLE_STATUS: [topic, "", 0, True],
     }[method]
 
 

@@ -89,7 +89,7 @@ class DiskEngineMachine(RuleBasedStateMachine):
         stored = self.stored_position()
         self.engine = DiskEngine(self.environment, RECORD_KEY, 1, TablesMemory(1), stored)
         self.model, self.flushing, self.image = dict(self.flushed), None, None
-        run(self.engine.clear_noted())
+        run(self.engine.prepare_image())
 
     def stored_position(self) -> TablePosition | None:
         with self.environment.read() as transaction:
@@ -99,14 +99,14 @@ class DiskEngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.image is None)
     @rule()
     def begin_image(self) -> None:
-        run(self.engine.clear_noted())
+        run(self.engine.prepare_image())
         self.image, self.imaged, self.pages = self.engine.begin_image(), dict(self.model), []
 
     @precondition(lambda self: self.image is not None)
-    @rule(count=st.integers(1, 3))
-    def read_page(self, count: int) -> None:
+    @rule(count=st.integers(1, 3), bytes_max=st.sampled_from([1, 1_000]))
+    def read_page(self, count: int, bytes_max: int) -> None:
         assert self.image is not None
-        self.pages += self.image.page(count)
+        self.pages += self.image.page(count, bytes_max)
         if self.image.is_read:
             assert self.pages == sorted(self.imaged.items())
             self.image.close()

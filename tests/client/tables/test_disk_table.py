@@ -118,7 +118,7 @@ def test_a_store_that_is_ahead_of_its_log_is_discarded() -> None:
         await began_again_with(broker, older)
         assert (await table.scan()).entries == before
         (reason,) = discards(broker)
-        assert reason == "the store has applied the log to offset 42, and the log ends at 21"
+        assert reason == "it has applied the log to offset 42, and the log ends at 21"
 
     on_disk(scenario)
 
@@ -138,7 +138,7 @@ def test_a_store_of_another_life_of_the_log_is_discarded() -> None:
         assert entry is not None
         assert (entry.value, entry.version) == (b"life 29", 30)
         (reason,) = discards(broker)
-        assert reason == "the log has not the batch before offset 42 that the store has applied"
+        assert reason == "the log has another batch before offset 42 than the one that was applied"
 
     on_disk(scenario)
 
