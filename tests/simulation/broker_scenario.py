@@ -74,7 +74,7 @@ async def broker(world: SimulatedWorld, kafka: Mapping[str, str] = KAFKA) -> Non
         ),
         bookie=replace(settings.bookie, map_bytes=MAP_BYTES, garbage_interval_seconds=2.0),
         metadata=replace(settings.metadata, map_bytes=MAP_BYTES),
-        table=drawn_table_settings(world),
+        table=drawn_table_settings(world, Path("/data")),
         kafka=kafka,
     )
     await run_standalone(world, settings, world.logger, ready=lambda _: None, stop=world.stop_requested)

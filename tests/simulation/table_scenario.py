@@ -20,7 +20,10 @@ TABLES_UNHEARD = partial(
     seconds=ALONE.storm_seconds,
 )
 """Brokers learn late of other brokers, so that two of them often believe that they lead."""
-REACHED = tuple(f"log/table_{what}" for what in ("wins", "refusals", "reads", "sums", "watched", "expiries", "flushed"))
+_COUNTED = ("wins", "refusals", "reads", "sums", "watched", "expiries", "flushed", "snapshots", "trimmed")
+REACHED = tuple(f"log/table_{what}" for what in (*_COUNTED, "trim_refused"))
 """Counters that a sweep has to reach."""
 STORED: Final = "log/table_found_in_store"
 """The counter of tables that went on from what they had flushed."""
+RESTORED: Final = "log/table_restored"
+"""The counter of tables that were restored from their snapshot."""

@@ -28,6 +28,7 @@ from gnomon.broker.shadow import partition as shadow_partition
 from gnomon.broker.subscriptions import hosted_partition, stations
 from gnomon.broker.subscriptions.positions import segment_store
 from gnomon.broker.tables import hosted_table, table_expiry, table_log, table_state, table_watches
+from gnomon.broker.tables.snapshots import snapshot_ledgers, table_snapshots
 from gnomon.broker.tables.stored import disk_engine
 from gnomon.broker.tables.stored import removal as removal_of_tables
 from gnomon.log import chains, log_reader
@@ -87,6 +88,9 @@ THRESHOLDS = tuple(
         (hosted_table, "COLLECTED_BYTES_MAX", (1, 1_000)),
         (table_expiry, "EXPIRIES_AT_ONCE", (1, 2)),
         (table_log, "WATCHED_BYTES", (1, 300)),
+        (table_snapshots, "PAGE_ENTRIES", (1, 2)),
+        (table_snapshots, "PAGE_BYTES", (1, 300)),
+        (snapshot_ledgers, "READ_PARTS", (1, 2)),
         (disk_engine, "EXPIRIES_AHEAD", (1, 2)),
         (disk_engine, "COUNTED_AT_ONCE", (1, 2)),
         (removal_of_tables, "REMOVED_AT_ONCE", (1, 2)),

@@ -196,6 +196,11 @@ class SimulatedDisk:
         except FileNotFoundError:
             return None
 
+    def remove_folder(self, path: Path) -> None:
+        """Removes a folder with everything in it, as an operator does with a cache; no environment in it is open."""
+        assert not any(each.is_relative_to(path) for each in self._machine.environments), f"{path} is in use"
+        shutil.rmtree(self._machine.real(path), ignore_errors=True)
+
     def write_file(self, path: Path, content: bytes) -> None:
         """See `Disk.write_file`: durable when it returns."""
         self._process.check()

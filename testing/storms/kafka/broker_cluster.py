@@ -141,7 +141,7 @@ class BrokerCluster:
                 Endpoints(self._listeners(number), "", NATIVE_PORT),
                 lease_seconds=self._lease_seconds,
                 shadow_replication=self._replication,
-                table=drawn_table_settings(world),
+                table=drawn_table_settings(world, Path("/data")),
                 data_dir=Path("/data"),
                 label_sets_max=self._label_sets_max,
                 kafka={"broker.id": str(broker_id), **self._kafka},

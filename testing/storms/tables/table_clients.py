@@ -15,16 +15,16 @@ import trio
 import gnomon.client.errors as errors
 from gnomon.client.client import connect
 from gnomon.client.tables.table import Table
-from gnomon.log.tables.changes import TTL, changes_of
+from gnomon.log.tables.changes import TTL
 from gnomon.log.tables.key_entry import ABSENT, NEVER, KeyEntry
 from gnomon.log.tables.operations import CompareOperator, CompareTarget, Comparison, GetKey, PutKey
 from gnomon.log.tables.table_entry import TableEntry
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT
-from gnomon.testing.storms.kafka.log_checker import LogHistory
-from gnomon.testing.storms.kafka.log_clients import BATCH_BYTES_MAX, PRODUCE_VERSION, SimulatedConsumer
+from gnomon.testing.storms.kafka.log_clients import PRODUCE_VERSION
 from gnomon.testing.storms.kafka.storm_clients import create_topic
 from gnomon.testing.storms.kafka.wire_client import WireCluster
+from gnomon.testing.storms.tables.table_trims import BatchReader, trim_table
 from gnomon.testing.storms.tables.table_truth import (
     CountedSum,
     LoggedBatch,
@@ -32,12 +32,11 @@ from gnomon.testing.storms.tables.table_truth import (
     TableTruth,
     TableWrite,
     WatchedKeys,
+    digest_after,
     entries_after,
 )
-from gnomon.wire.kafka.batch import HEADER_BYTES, parse_batch
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.messages.fetch import PartitionData
 from gnomon.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -60,15 +59,16 @@ async def use_table(cluster: WireCluster, seconds: float, *, name: str = "table"
         AssertionError: `TableTruth` found an error, or the table does not show what its log has.
     """
     await create_topic(cluster, name, {"gnomon.view": "kv", "gnomon.view.engine": engine})
-    truth = TableTruth()
+    truth, reader = TableTruth(), BatchReader(cluster, name, f"final-{name}")
     async with trio.open_nursery() as nursery:
         for number in range(CLIENTS):
             nursery.start_soon(_TableClient(cluster, name, f"{name}-{number}", truth).run, seconds)
-        reader = _TableClient(cluster, name, f"{name}-reader", truth)
-        nursery.start_soon(partial(reader.run, seconds, reads_only=True))
+        looking = _TableClient(cluster, name, f"{name}-reader", truth)
+        nursery.start_soon(partial(looking.run, seconds, reads_only=True))
+        nursery.start_soon(trim_table, cluster, _addresses(cluster), name, reader, seconds)
         for number, prefix in enumerate((b"", b"a", truth.counter)):
             nursery.start_soon(_watch, cluster, name, f"{name}-watch-{number}", prefix, truth, seconds)
-    await _judge(cluster, name, truth)
+    await _judge(cluster, name, truth, reader)
 
 
 async def _watch(cluster: WireCluster, topic: str, name: str, prefix: bytes, truth: TableTruth, seconds: float) -> None:
@@ -85,7 +85,7 @@ async def _watch(cluster: WireCluster, topic: str, name: str, prefix: bytes, tru
             with trio.move_on_after(LAST_SECONDS if is_last else stream.uniform(0.5, seconds)):
                 try:
                     await _follow(table, watched)
-                except AWAY:
+                except (*AWAY, errors.Compacted):
                     await clock.sleep(0.5)
                     is_last = False
             if is_last:
@@ -105,9 +105,8 @@ async def _follow(table: Table, watched: WatchedKeys) -> None:
                 watched.changes.append((event.revision, event.key, event.value, event.kind == "expired"))
 
 
-async def _judge(cluster: WireCluster, name: str, truth: TableTruth) -> None:
+async def _judge(cluster: WireCluster, name: str, truth: TableTruth, reader: BatchReader) -> None:
     clock = cluster.world.clock
-    reader = _BatchReader(cluster, name, f"final-{name}")
     addresses = _addresses(cluster)
     async with connect(addresses, world=cluster.world, name=f"judge-{name}") as client:
         table = client.table(name)
@@ -123,11 +122,25 @@ async def _judge(cluster: WireCluster, name: str, truth: TableTruth) -> None:
             assert await _until_answered(cluster, table) != page, (
                 f"the table shows {page}, and its log leaves other entries"
             )
+        await _judge_digest(cluster, table, reader)
     now_ms = next(change.timestamp_ms for batch in batches for change in batch.changes if change.value == probe)
     late = [key for key, entry in page.items() if entry.expires_ms != NEVER and entry.expires_ms < now_ms]
     assert not late, f"the time to live of {late} is over at {now_ms}, and they are there"
     _count(cluster, truth, batches)
     truth.check(batches)
+
+
+async def _judge_digest(cluster: WireCluster, table: Table, reader: BatchReader) -> None:
+    """The digest of the table is that of the entries which its log leaves at the same revision."""
+    while True:
+        try:
+            (status,) = await table.status(digest=True)
+            break
+        except AWAY:
+            await cluster.world.clock.sleep(0.5)
+    await reader.read_all()
+    expected = digest_after([batch for batch in reader.kept() if batch.base_offset <= status.revision])
+    assert (status.keys, status.digest) == expected, f"{status} has another digest than its log leaves: {expected}"
 
 
 async def _probed(cluster: WireCluster, table: Table, truth: TableTruth) -> bytes:
@@ -175,31 +188,6 @@ def _plain(entry: TableEntry | None) -> KeyEntry:
         return ABSENT
     expires_ms = NEVER if entry.expires_ms is None else entry.expires_ms
     return KeyEntry(entry.value, entry.revision, entry.create_revision, entry.version, expires_ms)
-
-
-class _BatchReader(SimulatedConsumer):
-    """Keeps the batches that it reads."""
-
-    def __init__(self, cluster: WireCluster, topic: str, name: str) -> None:
-        super().__init__(cluster, topic, 0, LogHistory(), name=name)
-        self._batches: dict[int, bytes] = {}
-
-    def _take(self, found: PartitionData) -> list[tuple[int, bytes]]:
-        view = memoryview(found.records or b"")
-        at = 0
-        while len(view) - at >= HEADER_BYTES and len(view) - at >= 12 + int.from_bytes(view[at + 8 : at + 12], "big"):
-            header = parse_batch(view, at)
-            self._batches[header.base_offset] = bytes(view[at : at + header.size_bytes])
-            at += header.size_bytes
-        return super()._take(found)
-
-    def kept(self) -> list[LoggedBatch]:
-        """The batches, in order."""
-        found = []
-        for base_offset, data in sorted(self._batches.items()):
-            view = memoryview(data)
-            found.append(LoggedBatch(base_offset, changes_of(view, parse_batch(view), BATCH_BYTES_MAX).changes))
-        return found
 
 
 class _TableClient:

@@ -27,8 +27,9 @@ from math import inf
 from typing import NamedTuple, TypeAlias
 
 from gnomon.log.tables.changes import KeyChange
-from gnomon.log.tables.key_entry import ABSENT, NEVER, KeyEntry
+from gnomon.log.tables.key_entry import ABSENT, NEVER, KeyEntry, pack_entry
 from gnomon.log.tables.operations import Comparison
+from gnomon.log.tables.table_digest import TableDigest
 
 
 class LoggedBatch(NamedTuple):
@@ -311,3 +312,11 @@ class _WholeLog:
 def entries_after(batches: Sequence[LoggedBatch]) -> dict[bytes, KeyEntry]:
     """The entries that a log leaves."""
     return _WholeLog(batches).final()
+
+
+def digest_after(batches: Sequence[LoggedBatch]) -> tuple[int, str]:
+    """The number of keys that a log from offset 0 on leaves, and the digest of their entries."""
+    digest = TableDigest()
+    entries = entries_after(batches)
+    digest.add((key, pack_entry(*entries[key])) for key in sorted(entries))
+    return digest.keys, digest.digest().hex()
