@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from weakref import WeakSet
 
 import trio
 
@@ -50,6 +51,7 @@ class HostedTables:
         self._storage = storage
         self._log = log
         self._tasks = OwnTasks()
+        self._tables: WeakSet[HostedTable] = WeakSet()
         self._loop = Loop(batch_thread, world.clock, timers, self._tasks, trio.Lock())
         self.memory = TablesMemory(settings.memory_bytes_max)
         """Counts the entries of the tables in memory."""
@@ -57,8 +59,15 @@ class HostedTables:
         """Has the tables on disk."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Holds the tasks of the tables until it is cancelled."""
-        await self._tasks.run(task_status=task_status)
+        """Holds the tasks of the tables until it is cancelled.
+
+        Then the tables end: appends in flight may still become durable, and the store may be closed by then.
+        """
+        try:
+            await self._tasks.run(task_status=task_status)
+        finally:
+            for table in list(self._tables):
+                table.ended()
 
     def topic_ended(self, topic: Topic) -> None:
         """A topic was deleted: so is its stored table."""
@@ -77,7 +86,7 @@ class HostedTables:
         on_disk = is_on_disk(topic.configs)
         memory = self.store.memory if on_disk else self.memory
         snapshots = SnapshotLedgers(self._storage, topic, index)
-        partition.view = HostedTable(
+        partition.view = table = HostedTable(
             partition,
             KeyPlacement(index, topic.partitions),
             TableHome(topic.id, index, memory, self.store if on_disk else None, snapshots),
@@ -85,3 +94,4 @@ class HostedTables:
             self._loop,
             self._log.bind(topic=topic.name, partition=index),
         )
+        self._tables.add(table)
