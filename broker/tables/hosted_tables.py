@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from weakref import WeakSet
 
 import trio
 
@@ -51,7 +50,8 @@ class HostedTables:
         self._storage = storage
         self._log = log
         self._tasks = OwnTasks()
-        self._tables: WeakSet[HostedTable] = WeakSet()
+        self._tables: dict[tuple[uuid.UUID, int], HostedTable] = {}
+        """The table that was made last, by topic id and partition."""
         self._loop = Loop(batch_thread, world.clock, timers, self._tasks, trio.Lock())
         self.memory = TablesMemory(settings.memory_bytes_max)
         """Counts the entries of the tables in memory."""
@@ -66,12 +66,14 @@ class HostedTables:
         try:
             await self._tasks.run(task_status=task_status)
         finally:
-            for table in list(self._tables):
+            for table in self._tables.values():
                 table.ended()
 
     def topic_ended(self, topic: Topic) -> None:
-        """A topic was deleted: so is its stored table."""
+        """A topic was deleted: so are its stored tables."""
         if is_table(topic.configs):
+            for index in range(topic.partitions):
+                self._tables.pop((topic.id, index), None)
             self._tasks.start_soon(self._remove, topic)
 
     async def _remove(self, topic: Topic) -> None:
@@ -94,4 +96,4 @@ class HostedTables:
             self._loop,
             self._log.bind(topic=topic.name, partition=index),
         )
-        self._tables.add(table)
+        self._tables[topic.id, index] = table
