@@ -15,9 +15,11 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these te
 
 from table_on_broker import with_table
 
+from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import Unavailable
 from gnomon.client.tables.table import Table
+from gnomon.log.tables.operation_id import OperationId
 from gnomon.runtime.settings.settings import TableSettings
 from gnomon.runtime.world import DiskFull
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
@@ -81,6 +83,25 @@ def test_a_table_goes_on_from_what_was_flushed(power_lost: bool) -> None:
         assert await table.increment(b"n") == 1
 
     on_disk(scenario)
+
+
+def test_numbered_operations_are_known_from_the_store() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        assert await table.increment(b"n") == 1
+        before = operations_of(broker)
+        assert len(before) == 1
+        await trio.sleep(FLUSHED_SECONDS)
+        await broker.restart()
+        assert (await table.count(), last_loaded(broker)) == (1, 1)
+        assert operations_of(broker) == before
+
+    on_disk(scenario)
+
+
+def operations_of(broker: EmbeddedBroker) -> list[OperationId]:
+    view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
+    assert isinstance(view, HostedTable)
+    return [operation for operation, _ in view._state.operations.below(view._state.applied)]
 
 
 def test_a_store_that_is_deleted_is_made_again() -> None:

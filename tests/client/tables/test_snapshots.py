@@ -18,10 +18,11 @@ from table_on_broker import ENGINES, with_table
 from gnomon.bookie.ledgers.catalog import list_ledgers
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.snapshots import table_snapshots
+from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import Compacted, Unavailable
 from gnomon.client.tables.table import Table
-from gnomon.log.tables.snapshot_form import TABLES
+from gnomon.log.tables.snapshot_form import TABLES, SnapshotRecord
 from gnomon.log.tables.table_status import TableStatus
 from gnomon.runtime.settings.settings import TableSettings
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
@@ -231,6 +232,24 @@ def test_the_ledger_of_a_crash_at_the_same_revision_is_replaced() -> None:
         assert (await state(table)).snapshot_revision == 40
 
     with_table(scenario)
+
+
+def test_a_snapshot_is_named_only_after_its_ledger_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, sealed = SnapshotLedgers.name, []
+
+    async def looking(ledgers: SnapshotLedgers, record: SnapshotRecord) -> bool:
+        metadata = ledgers._storage.metadata
+        sealed.extend(found.sealed for each, found in await list_ledgers(metadata, TABLES) if each == record.ledger)
+        return await name(ledgers, record)
+
+    monkeypatch.setattr(SnapshotLedgers, "name", looking)
+
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await fill(table)
+        await table.snapshot()
+
+    with_table(scenario)
+    assert sealed == [True, True]
 
 
 def test_snapshots_go_with_their_topic() -> None:

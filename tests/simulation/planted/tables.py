@@ -134,7 +134,7 @@ def record_by_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostedTable, "read", then_the_rest)
 
 
-@planted("a key that was put again expires", breaks="broker.tables.hosted_table 5")
+@planted("a key that was put again expires", breaks="broker.tables.table_expiry 1")
 def put_again(patch: pytest.MonkeyPatch) -> None:
     decide = HostedTable.decide
 
