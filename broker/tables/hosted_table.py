@@ -365,6 +365,8 @@ class HostedTable:
         try:
             await self._begin(log)
             first = self._state.applied
+            if self._state is self._nothing:
+                reason = "the partition was released while its table was loaded"
             while reason is None and not await self._caught_up(log):
                 if not self._partition.goes_on(log):
                     reason = "the partition was opened again while its table was loaded"
@@ -392,6 +394,8 @@ class HostedTable:
             self._load_soon()
 
     async def _begin(self, log: PartitionLog) -> None:
+        if self._state.applied < log.start_offset:  # another leader has trimmed what this state lacks
+            self._let_go()
         if self._state is not self._nothing:
             return
         state, engine = await self._origin.begin(log)

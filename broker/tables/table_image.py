@@ -71,11 +71,12 @@ class TableImage:
 
     def wants(self, key: bytes) -> bool:
         """Whether the entry of a key must be noted before it changes."""
-        return not self.is_read and key >= self._first
+        return not self.is_read and not self._is_closed and key >= self._first
 
     def page(self, count: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """The next entries, at most `count` and little more than `bytes_max` bytes; fewer, or none, does not mean that
         all were read."""
+        assert not self._is_closed, "the image was closed before it was read"
         found, examined, size_bytes = [], 0, 0
         with ExitStack() as opened:
             layers = [opened.enter_context(closing(layer)) for layer in self._layers(self._first)]
@@ -94,7 +95,6 @@ class TableImage:
 
     def close(self) -> None:
         """The image is not needed any more. Idempotent."""
-        self.is_read = True
         if not self._is_closed:
             self._is_closed = True
             self._closed()

@@ -41,7 +41,7 @@ from gnomon.broker.tables.table_log import LogUnreadable
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
 from gnomon.broker.tables.table_watches import KeyWatch
 from gnomon.broker.tables.transaction import Transaction
-from gnomon.client.errors import InvalidCall, NotLeader, NotTaken, OutcomeUnknown, Unavailable
+from gnomon.client.errors import Compacted, InvalidCall, NotLeader, NotTaken, OutcomeUnknown, Unavailable
 from gnomon.client.protocol import SCAN_BYTES_MAX
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import KeyChange
@@ -326,6 +326,9 @@ class _TableCall(BrokerItself):
             changes = await self._table.log.changes_at(base_offset)
         except (LedgerError, LogUnreadable) as error:
             self._call.fail(Unavailable(f"it was done, and its answer cannot be read now: {error}"))
+            return
+        except Compacted:
+            self._call.fail(OutcomeUnknown(f"it was done at revision {base_offset}, and its record is trimmed"))
             return
         if any(isinstance(operation, GetKey) for operation in self._transaction.operations):
             self._call.fail(

@@ -19,6 +19,7 @@ from gnomon.bookie.ledgers.catalog import list_ledgers
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.snapshots import table_snapshots
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
+from gnomon.broker.tables.snapshots.table_snapshots import SnapshotFailed
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import Compacted, Unavailable
 from gnomon.client.tables.table import Table
@@ -250,6 +251,30 @@ def test_a_snapshot_is_named_only_after_its_ledger_is_sealed(monkeypatch: pytest
 
     with_table(scenario)
     assert sealed == [True, True]
+
+
+def test_the_snapshot_of_a_table_that_ends_meanwhile_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:  # 2
+    monkeypatch.setattr(table_snapshots, "PAGE_ENTRIES", 1)
+
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await fill(table)
+        view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
+        assert isinstance(view, HostedTable)
+        refused = []
+
+        async def take() -> None:
+            with pytest.raises(SnapshotFailed) as failed:
+                await view.snapshots.take()
+            refused.append(str(failed.value))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take)
+            await trio.sleep(0.02)
+            view.ended()
+        assert refused == ["the table was loaded again, or its partition was released"]
+        assert (await state(table)).snapshot_revision == -1
+
+    with_table(scenario)
 
 
 def test_snapshots_go_with_their_topic() -> None:
