@@ -29,6 +29,9 @@ from gnomon.broker.partition.producers import Producers
 from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.subscriptions.positions.record import SubscriberRecord, decode_commit, encode_commit
 from gnomon.broker.subscriptions.positions.store import Position
+from gnomon.broker.tables.recent_operations import DoneOperation
+from gnomon.broker.tables.stored import store_forms
+from gnomon.broker.tables.stored.store_forms import TablePosition
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.log import entry as partition_entries
 from gnomon.log import segment_record
@@ -45,6 +48,9 @@ from gnomon.log.plans.read_plan import (
     encode_plan,
 )
 from gnomon.log.sn import SN
+from gnomon.log.tables.key_entry import NEVER, pack_entry
+from gnomon.log.tables.operation_id import OperationId
+from gnomon.log.tables.snapshot_form import SnapshotRecord, decode_part, encode_entries, encode_operations
 from gnomon.log.topic import SourceRef, Topic, topic_key
 from gnomon.metadata import records as metadata_records
 from gnomon.metadata.client import Event, KeyValue, LeaseId, Revision, WatchBatch
@@ -343,6 +349,36 @@ def sink_proposal() -> dict[str, Sample]:
     }
 
 
+def table_snapshot() -> dict[str, Sample]:
+    record = SnapshotRecord("tables/07/0/41", 41, b"identity", 2, 12, bytes(range(32)), 1_700_000_000_000)
+    entries = [(b"a", pack_entry(b"1", 40, 12, 3, NEVER)), (b"b", pack_entry(b"2", 41, 41, 1, 1_700_000_060_000))]
+    done = [[b"w" * 16, 7, 5, 41, 42, 1_700_000_000_000, True]]
+    return {
+        "record": Sample(record, record.encode(), SnapshotRecord.decode),
+        "entries": Sample((entries, []), encode_entries(entries), decode_part),
+        "operations": Sample(([], done), encode_operations(done), decode_part),
+    }
+
+
+def table_store() -> dict[str, Sample]:
+    position = TablePosition(Offset(42), b"identity", 2, 12)
+    key = store_forms.partition_key(UUID(int=7), 3)
+    table = store_forms.encode_table(9, position)
+    done = DoneOperation(Offset(41), Offset(42), 1_700_000_000_000, True, None)
+    operation = OperationId(b"w" * 16, 7, 5, True)
+    row = store_forms.operation_row(9, operation.writer, operation.number)
+    return {
+        "partition": Sample(UUID(int=7), key, store_forms.topic_of),
+        "table": Sample((9, position), table, store_forms.decode_table),
+        "sealed": Sample(table, store_forms.seal(key, table), lambda data: store_forms.unseal(key, data)),
+        "discarded": Sample(9, store_forms.discarded_key(9), store_forms.number_of),
+        "expiry": Sample((5, b"k"), store_forms.expiry_row(9, 5, b"k"), store_forms.expiry_of),
+        "operation": Sample(
+            (operation, done), store_forms.encode_done(5, done), lambda data: store_forms.decode_done(row, data)
+        ),
+    }
+
+
 def rpc_frame() -> dict[str, Sample]:
     heads: dict[str, tuple[list[Any], bytes]] = {
         "hello": ([rpc.HELLO, rpc.MAGIC, list(rpc.VERSIONS), "bookie bookie-1", "cluster-id"], b""),
@@ -387,6 +423,7 @@ FORMATS: dict[str, Callable[[], dict[str, Sample]]] = {
     for made in (
         *(entry_header, ledger_entry, ledger_record, segment, topic, subscription, group, producers, cut, read_hold),
         *(registration, bookie_store, metadata_store, rpc_frame, read_plan, data_directory, sink_proposal),
+        *(table_snapshot, table_store),
     )
 }
 
