@@ -36,6 +36,7 @@ from gnomon.broker.replication.cursors import ReplicatorCursors
 from gnomon.broker.replication.receiver import ReplicationReceiver
 from gnomon.broker.replication.shadow_replication import ShadowReplication
 from gnomon.broker.replication.source_opener import SourceOpener
+from gnomon.broker.replication.table_replicas import TableReplicas
 from gnomon.broker.retention.backlog import BacklogQuotas
 from gnomon.broker.retention.holds import Holds
 from gnomon.broker.retention.holdups import Holdups
@@ -284,6 +285,7 @@ class Broker:
             self.log,
         )
         self._source_opener: SourceOpener | None = None
+        self._table_replicas = TableReplicas(self.topics, self.placement, self.partitions, self.tables, clock)
         if policy.opens_sources:
             self._source_opener = SourceOpener(
                 self.topics, self.placement, self.partitions, storage, clock, self.timers, self.log
@@ -313,6 +315,7 @@ class Broker:
             nursery.start_soon(self._read_hold_watch.run)
             nursery.start_soon(self.replication.run)
             nursery.start_soon(self.backlog_quotas.run)
+            nursery.start_soon(self._table_replicas.run)
             if self._source_opener is not None:
                 nursery.start_soon(self._source_opener.run)
             task_status.started()

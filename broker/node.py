@@ -55,6 +55,7 @@ from gnomon.broker.native.server import NativeServer
 from gnomon.broker.native.subscription_admin import SubscriptionAdmin
 from gnomon.broker.native.subscription_methods import SubscriptionMethods
 from gnomon.broker.native.subscription_watch import SubscriptionWatch
+from gnomon.broker.native.tables.shadow_reads import ShadowReads
 from gnomon.broker.native.tables.table_admin_methods import TableAdminMethods
 from gnomon.broker.native.tables.table_methods import TableMethods
 from gnomon.broker.native.topic_methods import TopicMethods
@@ -287,6 +288,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
     )
     access = NativeAccess(broker.authorizer)
     targets = WriteTargets(topics, broker.routes)
+    shadow_reads = ShadowReads(topics, broker.placement, broker.partitions, broker.tables)
     watch = broker.metrics.watch
     watch("native_connections", "Native clients connected", lambda: len(connections))
     watch("subscriptions", "Durable subscriptions of partitions in use", lambda: hosts.subscriptions)
@@ -306,7 +308,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
             clock,
             tasks,
         ).methods(),
-        TableMethods(access, targets, clock, tasks).methods(),
+        TableMethods(access, targets, shadow_reads, clock, tasks).methods(),
         TableAdminMethods(access, targets, tasks).methods(),
         broker.receiver.methods(access),
     )

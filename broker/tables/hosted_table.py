@@ -15,25 +15,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import trio
+from typing import Any, Final, TypeAlias
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.log_view import ViewBehind
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import Duplicate
-from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, TakesLong
+from gnomon.broker.tables.loaded_table import LoadedTable, TableBehind, TablesShare, in_turns
 from gnomon.broker.tables.memory_engine import MemoryEngine
 from gnomon.broker.tables.paced_calls import PacedCalls
+from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
+from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.broker.tables.snapshots.table_snapshots import TableSnapshots
 from gnomon.broker.tables.stored.store_forms import RowDamaged
 from gnomon.broker.tables.table_expiry import TableExpiry
-from gnomon.broker.tables.table_flushes import TableFlushes
 from gnomon.broker.tables.table_log import RECORDS_AT_ONCE_MAX, LogUnreadable, TableLog
 from gnomon.broker.tables.table_origin import TableHome, TableOrigin, TableTooLarge
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
@@ -45,11 +44,8 @@ from gnomon.log.tables.key_entry import NO_REVISION
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.loop.paced import PAUSE_SECONDS
-from gnomon.runtime.settings.settings import TableSettings
-from gnomon.runtime.tasks import Tasks
-from gnomon.runtime.timers import Timers
-from gnomon.runtime.world import Clock, DiskFailed, WorldError
-from gnomon.wire.kafka.batch import BatchHeader, BatchRejected, parse_batch
+from gnomon.runtime.world import DiskFailed, WorldError
+from gnomon.wire.kafka.batch import BatchHeader, BatchRejected
 from gnomon.wire.kafka.compression import UnpackedTooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -62,10 +58,7 @@ Look: TypeAlias = Callable[[TableState], None]
 Refuse: TypeAlias = Callable[[str], None]
 Ready: TypeAlias = Callable[[str | None], None]
 """Called with None once the table is live, or with the reason why it is not."""
-
-
-class TableBehind(Exception):
-    """The table cannot apply more of its log now; the text says why."""
+TakeReplica: TypeAlias = Callable[[], Awaitable[LoadedTable | None]]
 
 
 NOT_LOADED: Final = (
@@ -73,17 +66,6 @@ NOT_LOADED: Final = (
     *(LogUnreadable, TableBehind, TableTooLarge),
 )
 """The errors after which a table is loaded again when it is used."""
-
-
-class Loop(NamedTuple):
-    """The parts of a broker that all of its tables share."""
-
-    batch_thread: BatchThread
-    clock: Clock
-    timers: Timers
-    tasks: Tasks
-    one_snapshot: trio.Lock
-    """Held while a snapshot is taken."""
 
 
 class HostedTable:
@@ -94,36 +76,41 @@ class HostedTable:
         partition: Partition,
         placement: KeyPlacement,
         home: TableHome,
-        settings: TableSettings,
-        loop: Loop,
+        snapshots: SnapshotLedgers,
+        replica: TakeReplica,
+        share: TablesShare,
         logger: Logger,
     ) -> None:
-        """A table that nobody has used."""
+        """A table that nobody has used.
+
+        Args:
+            replica: takes what a replica of this broker has loaded.
+        """
         self._partition = partition
         self._placement = placement
-        self._settings = settings
-        self._clock, self._timers, self._tasks = loop.clock, loop.timers, loop.tasks
+        self._replica = replica
+        self._share = share
+        self._clock, self._timers, self._tasks = share.clock, share.timers, share.tasks
         self._logger = logger
-        self.log = TableLog(partition, loop.batch_thread)
+        self.log = TableLog(partition, share.batch_thread)
         """The changes that the log has."""
+        newest = NewestSnapshot(snapshots, logger)
         self.snapshots = TableSnapshots(
             partition,
-            home.snapshots,
+            newest,
             self.log,
             lambda: self._state if self._live else None,
-            loop.one_snapshot,
-            settings.snapshot_bytes_per_second,
-            loop.clock,
-            loop.tasks,
+            share.one_snapshot,
+            share.settings.snapshot_bytes_per_second,
+            share.clock,
+            share.tasks,
             logger,
         )
         """The snapshots of the table."""
-        self._origin = TableOrigin(home, self.log, self.snapshots, loop.clock, logger)
+        self._origin = TableOrigin(home, self.log, newest, share.clock, logger)
         self._nothing = TableState(MemoryEngine(home.memory), Offset(0))
-        self._state = self._nothing
-        """`_nothing` before the loading begins."""
-        self._flushes: TableFlushes | None = None
-        """Those of a table on disk."""
+        self._table: LoadedTable | None = None
+        """None before the loading begins."""
         self._live = False
         self._loading = False
         self._used = False
@@ -131,17 +118,21 @@ class HostedTable:
         self._collected: deque[tuple[Offset, TableChanges, int]] = deque()
         self._collected_bytes = 0
         self._applying = False
-        self._paced = PacedCalls(loop.clock, loop.tasks)
+        self._paced = PacedCalls(share.clock, share.tasks)
         """Reads, and requests that waited for the loading."""
         self._readers: list[tuple[Look, Refuse]] = []
         """Confirmed reads that wait until a batch is applied as a whole."""
         self._collected_from: Offset | None = None
         """Everything that is given out from this offset on is in `_collected`; None while nothing is collected."""
-        self.watches = TableWatches(loop.clock, loop.tasks)
+        self.watches = TableWatches(share.clock, share.tasks)
         """The watches of clients."""
         self._expiry = TableExpiry(
-            partition, lambda: self._state.engine if self._live else None, loop.clock, loop.timers
+            partition, lambda: self._state.engine if self._live else None, share.clock, share.timers
         )
+
+    @property
+    def _state(self) -> TableState:
+        return self._nothing if self._table is None else self._table.state
 
     # --- the view of the log --------------------------------------------------------------------------------------
 
@@ -164,7 +155,7 @@ class HostedTable:
     @property
     def kept_from(self) -> Offset:
         """See `HostedView`."""
-        return self.snapshots.kept_from
+        return self.snapshots.newest.kept_from
 
     def want_trim(self, end: Offset) -> None:
         """See `HostedView`: a snapshot is taken soon, for which the table is loaded if nobody has used it."""
@@ -192,19 +183,11 @@ class HostedTable:
 
     async def prepare(self, changes: TableChanges) -> None:
         """See `LogView`. Where the log sets the times of records, `give_out` computes the entries again."""
-        if self._live:
+        if self._live and self._table is not None:
             try:
-                await self._prepare(self._state, changes, -1)
+                await self._table.prepare(changes, -1)
             except RowDamaged as error:
                 self._discard(error)
-
-    async def _prepare(self, state: TableState, changes: TableChanges, append_time_ms: int) -> None:
-        if len(changes.changes) > RECORDS_AT_ONCE_MAX:
-            await self._in_turns(state.prepare(changes, append_time_ms))
-
-    async def _in_turns(self, steps: Iterable[None]) -> None:
-        for _ in steps:
-            await self._clock.sleep(PAUSE_SECONDS)
 
     def _check_memory(self, changes: Sequence[KeyChange]) -> None:
         """Checks that the puts among the changes fit into the memory of all tables.
@@ -280,12 +263,11 @@ class HostedTable:
         self._expiry.look()
         self._answer_readers()
         self.snapshots.applied()
-        if self._flushes is not None:
-            self._flushes.applied()
-            if self._flushes.is_too_far:
-                self._logger.warning(
-                    "table_behind", reason=self._flushes.refusal(), next="it is loaded again when used"
-                )
+        flushes = None if self._table is None else self._table.flushes
+        if flushes is not None:
+            flushes.applied()
+            if flushes.is_too_far:
+                self._logger.warning("table_behind", reason=flushes.refusal(), next="it is loaded again when used")
                 self._stop_following()
 
     async def _apply_rest(self) -> None:
@@ -307,12 +289,9 @@ class HostedTable:
     def _let_go(self) -> None:
         """Forgets the state: the next loading begins with its origin."""
         self._stop_following()
-        state, flushes = self._state, self._flushes
-        self._state, self._flushes = self._nothing, None
-        if flushes is not None:
-            flushes.end()
-        if state is not self._nothing:
-            self._tasks.start_soon(self._in_turns, state.engine.close())
+        table, self._table = self._table, None
+        if table is not None:
+            self._tasks.start_soon(in_turns, table.end(), self._clock)
 
     def _answer_readers(self) -> None:
         readers, self._readers = self._readers, []
@@ -365,7 +344,7 @@ class HostedTable:
         try:
             await self._begin(log)
             first = self._state.applied
-            if self._state is self._nothing:
+            if self._table is None:
                 reason = "the partition was released while its table was loaded"
             while reason is None and not await self._caught_up(log):
                 if not self._partition.goes_on(log):
@@ -396,54 +375,53 @@ class HostedTable:
     async def _begin(self, log: PartitionLog) -> None:
         if self._state.applied < log.start_offset:  # another leader has trimmed what this state lacks
             self._let_go()
-        if self._state is not self._nothing:
+        if self._table is not None:
             return
-        state, engine = await self._origin.begin(log)
-        if not self._used:  # it was released meanwhile
-            await self._in_turns(state.engine.close())
-            return
-        self._state = state
-        if engine is not None:
-            self._flushes = TableFlushes(
-                state, engine, self.log, self._settings, self._clock, self._timers, self._tasks, self._logger
-            )
+        table = await self._taken_over(log)
+        if table is None:
+            table = LoadedTable(*await self._origin.begin(log), self.log, self._share, self._logger)
+        if self._used:
+            self._table = table
+        else:  # it was released meanwhile
+            await in_turns(table.end(), self._clock)
+
+    async def _taken_over(self, log: PartitionLog) -> LoadedTable | None:
+        """What a replica of this broker has loaded, if it fits to the log."""
+        table = await self._replica()
+        if table is None:
+            return None
+        if not log.start_offset <= table.state.applied <= log.high_watermark:
+            await in_turns(table.end(), self._clock)
+            return None
+        await self.snapshots.newest.load()
+        table.follow(self.log)
+        self._logger.debug("table_taken_over", applied=table.state.applied)
+        return table
 
     async def _caught_up(self, log: PartitionLog) -> bool:
         """Applies some batches, from the log or from those that were kept; returns whether the table is live."""
-        state = self._state
-        await self._make_room()
+        table = self._table
+        if table is None:
+            return False
+        state = table.state
+        await table.make_room()
         if self._collected_from is None:
             self._collected_from = log.next_offset
         end = min(log.high_watermark, self._collected_from)
         if state.applied < end:
-            await self._read_on(state, log, end)
+            await table.read_on(log, end)
         elif state.applied < self._collected_from:
             await self._clock.sleep(PAUSE_SECONDS)  # batches that were in flight when the loading began
         else:
-            await self._apply_collected(state, log)
-            if not self._collected and state is self._state:
+            await self._apply_collected(table, log)
+            if not self._collected and not table.is_over:
                 state.durable(min(log.high_watermark, state.given_out))
                 self._live = not state.is_behind
         return self._live
 
-    async def _read_on(self, state: TableState, log: PartitionLog, end: Offset) -> None:
-        """Applies the next durable batches below `end` from the log, unless the table ends meanwhile."""
-        for batch in await self.log.batches(log, state.applied):
-            header = parse_batch(memoryview(batch))
-            if header.base_offset >= end:
-                return
-            changes = await self.log.changes_of(batch, header)
-            append_time_ms = header.max_timestamp if header.is_log_append_time else -1
-            await self._prepare(state, changes, append_time_ms)
-            if state is not self._state:
-                return
-            state.give_out(changes, Offset(header.base_offset), append_time_ms)
-            state.durable(Offset(header.next_offset))
-            await self._apply_all(state)
-
-    async def _apply_collected(self, state: TableState, log: PartitionLog) -> None:
+    async def _apply_collected(self, table: LoadedTable, log: PartitionLog) -> None:
         """Applies some of the batches that were kept; those that are not durable are given out again."""
-        records = 0
+        state, records = table.state, 0
         while self._collected and records <= RECORDS_AT_ONCE_MAX and not state.is_behind:
             base_offset, changes, append_time_ms = self._collected.popleft()
             self._collected_bytes -= memory_bytes(changes.changes)
@@ -451,28 +429,7 @@ class HostedTable:
             state.durable(min(log.high_watermark, state.given_out))
             records += len(changes.changes)
         if self._collected or state.is_behind:
-            await self._apply_all(state)
-
-    async def _make_room(self) -> None:
-        """Waits until the memory has room for more changes.
-
-        Raises:
-            TableBehind: the store has no space for those that are in memory.
-        """
-        flushes = self._flushes
-        if flushes is None:
-            return
-        flushes.applied()
-        while flushes.is_too_far and flushes is self._flushes:
-            if flushes.failure is not None:
-                raise TableBehind(flushes.refusal())
-            await self._clock.sleep(PAUSE_SECONDS)
-
-    async def _apply_all(self, state: TableState) -> None:
-        await trio.lowlevel.checkpoint()
-        while state.is_behind and state is self._state:
-            state.apply()
-            await self._clock.sleep(PAUSE_SECONDS)
+            await table.apply_all()
 
     def _progress(self) -> str:
         log = self._partition.log
@@ -486,7 +443,8 @@ class HostedTable:
 
     def status(self) -> dict[str, Any]:
         """The fields of a `TableStatus` but the partition."""
-        state, log, record = self._state, self._partition.log, self.snapshots.record
+        state, log, record = self._state, self._partition.log, self.snapshots.newest.record
+        flushes = None if self._table is None else self._table.flushes
         return {
             "revision": state.applied - 1,
             "keys": len(state.engine),
@@ -496,7 +454,7 @@ class HostedTable:
             "snapshot_revision": NO_REVISION if record is None else record.revision,
             "snapshot_created_ms": -1 if record is None else record.created_ms,
             "snapshot_failure": self.snapshots.failure,
-            "unflushed_bytes": 0 if self._flushes is None else self._flushes.unflushed_bytes,
+            "unflushed_bytes": 0 if flushes is None else flushes.unflushed_bytes,
             "watches": len(self.watches),
         }
 

@@ -1,22 +1,26 @@
-"""The tables of one broker: their memory, their store, and the tasks that they share."""
+"""The tables of one broker, and replicas of others' tables: their memory, their store, and their common tasks."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 
 import trio
 
 from gnomon.broker.configs.topic_configs import is_on_disk, is_table
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.readable import Readable
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.storage import Storage
-from gnomon.broker.tables.hosted_table import HostedTable, Loop
+from gnomon.broker.tables.hosted_table import HostedTable
+from gnomon.broker.tables.loaded_table import LoadedTable, TablesShare
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.broker.tables.stored.tables_directory import TablesDirectory
 from gnomon.broker.tables.stored.tables_store import TablesStore
 from gnomon.broker.tables.table_origin import TableHome
+from gnomon.broker.tables.table_replica import TableReplica
 from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.tables.changes import KeyPlacement
 from gnomon.log.topic import Topic
@@ -46,13 +50,13 @@ class HostedTables:
         Args:
             exists: whether there is a topic with an id.
         """
-        self._settings = settings
         self._storage = storage
         self._log = log
         self._tasks = OwnTasks()
         self._tables: dict[tuple[uuid.UUID, int], HostedTable] = {}
         """The table that was made last, by topic id and partition."""
-        self._loop = Loop(batch_thread, world.clock, timers, self._tasks, trio.Lock())
+        self._replicas: dict[tuple[uuid.UUID, int], TableReplica] = {}
+        self._share = TablesShare(settings, batch_thread, world.clock, timers, self._tasks, trio.Lock())
         self.memory = TablesMemory(settings.memory_bytes_max)
         """Counts the entries of the tables in memory."""
         self.store = TablesStore(world, directory.open, exists, self._tasks)
@@ -68,6 +72,7 @@ class HostedTables:
         finally:
             for table in self._tables.values():
                 table.ended()
+            self.keep_replicas(())
 
     def topic_ended(self, topic: Topic) -> None:
         """A topic was deleted: so are its stored tables."""
@@ -81,19 +86,54 @@ class HostedTables:
         with suppress(DiskFull):
             await self.store.remove(topic.id)
 
+    def _home(self, topic: Topic, index: int) -> TableHome:
+        on_disk = is_on_disk(topic.configs)
+        memory = self.store.memory if on_disk else self.memory
+        return TableHome(topic.id, index, memory, self.store if on_disk else None)
+
     def add_view(self, partition: Partition, topic: Topic, index: int) -> None:
         """Gives a partition of a topic its table, if the topic is one."""
         if not is_table(topic.configs):
             return
-        on_disk = is_on_disk(topic.configs)
-        memory = self.store.memory if on_disk else self.memory
-        snapshots = SnapshotLedgers(self._storage, topic, index)
         partition.view = table = HostedTable(
             partition,
             KeyPlacement(index, topic.partitions),
-            TableHome(topic.id, index, memory, self.store if on_disk else None, snapshots),
-            self._settings,
-            self._loop,
+            self._home(topic, index),
+            SnapshotLedgers(self._storage, topic, index),
+            partial(self._take_replica, topic.id, index),
+            self._share,
             self._log.bind(topic=topic.name, partition=index),
         )
         self._tables[topic.id, index] = table
+
+    # --- replicas ---------------------------------------------------------------------------------------------------
+
+    def replica(self, source_id: uuid.UUID, index: int) -> TableReplica | None:
+        """The replica of a source's partition, if there is one here."""
+        return self._replicas.get((source_id, index))
+
+    def add_replica(self, source: Topic, index: int, partition: Readable) -> None:
+        """A partition of a shadow is led here: a replica follows it, unless one does."""
+        before = self._replicas.get((source.id, index))
+        if before is not None and before.partition is partition:
+            return
+        if before is not None:
+            before.end()
+        replica = TableReplica(
+            partition,
+            self._home(source, index),
+            SnapshotLedgers(self._storage, source, index),
+            self._share,
+            self._log.bind(topic=source.name, partition=index),
+        )
+        self._replicas[source.id, index] = replica
+        self._tasks.start_soon(replica.run)
+
+    def keep_replicas(self, wanted: Collection[tuple[uuid.UUID, int]]) -> None:
+        """Ends all other replicas."""
+        for key in [key for key in self._replicas if key not in wanted]:
+            self._replicas.pop(key).end()
+
+    async def _take_replica(self, topic_id: uuid.UUID, index: int) -> LoadedTable | None:
+        replica = self._replicas.pop((topic_id, index), None)
+        return None if replica is None else await replica.taken()

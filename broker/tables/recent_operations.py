@@ -132,7 +132,7 @@ class RecentOperations:
 
     def collect_changes(self) -> None:
         """From now on `take_changes` has the operations that became durable or were forgotten."""
-        self._changes = {}
+        self._changes = {} if self._changes is None else self._changes
 
     def take_changes(self) -> dict[tuple[bytes, int], OperationChange]:
         """The changes since the last call, by client and number."""

@@ -45,7 +45,7 @@ class TableFlushes:
         """Nothing is to be flushed."""
         self._state = state
         self._engine = engine
-        self._log = log
+        self.log = log
         self._settings = settings
         self._clock = clock
         self._timers = timers
@@ -91,7 +91,7 @@ class TableFlushes:
     async def _written(self, applied: Offset) -> Iterator[None] | None:
         """Writes what is set aside; returns what frees its memory, None if there was no space."""
         try:
-            record = None if self._over else await self._log.identity_before(applied)
+            record = None if self._over else await self.log.identity_before(applied)
             return self._engine.end_flush() if self._over else await self._engine.flush(applied, record)
         except (DiskFull, LedgerError) as error:
             if self.failure is None:

@@ -12,14 +12,14 @@ from typing import Final
 import msgpack
 
 from gnomon.bookie.ledgers.catalog import LocalViews, read_from_memory
-from gnomon.broker.partition.log import PartitionLog
-from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.readable import Readable
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, RECODED_BYTES_MAX
 from gnomon.broker.tables.table_state import AppliedBatch
 from gnomon.client.errors import Compacted
 from gnomon.log.entry import Offset
 from gnomon.log.log_positions import LogPositions
+from gnomon.log.log_reader import LogBounds
 from gnomon.log.tables.changes import KeyChange, TableChanges, changes_of
 from gnomon.wire.kafka.batch import BatchHeader, parse_batch
 from gnomon.wire.kafka.compression import UnpackedTooLarge
@@ -39,11 +39,11 @@ class LogUnreadable(Exception):
 class TableLog:
     """The log of one partition."""
 
-    def __init__(self, partition: Partition, batch_thread: BatchThread) -> None:
+    def __init__(self, partition: Readable, batch_thread: BatchThread) -> None:
         self._partition = partition
         self._batch_thread = batch_thread
 
-    async def batches(self, log: PartitionLog, offset: Offset) -> list[bytes]:
+    async def batches(self, log: LogBounds, offset: Offset) -> list[bytes]:
         """Some durable batches from the one at `offset` on; none if the partition was opened again.
 
         Raises:
@@ -51,7 +51,7 @@ class TableLog:
         """
         return await self._batches(log, offset, READ_BYTES)
 
-    async def _batches(self, log: PartitionLog, offset: Offset, bytes_max: int) -> list[bytes]:
+    async def _batches(self, log: LogBounds, offset: Offset, bytes_max: int) -> list[bytes]:
         """The durable batches from the one at `offset` on; none if the partition was opened again.
 
         Raises:

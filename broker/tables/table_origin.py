@@ -13,11 +13,9 @@ from __future__ import annotations
 import uuid
 from typing import NamedTuple
 
-from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.tables.memory_engine import MemoryEngine
 from gnomon.broker.tables.recent_operations import DoneOperation
-from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
-from gnomon.broker.tables.snapshots.table_snapshots import TableSnapshots
+from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
 from gnomon.broker.tables.stored.tables_store import StoredTable, TablesStore
 from gnomon.broker.tables.table_engine import TableEngine
@@ -25,6 +23,7 @@ from gnomon.broker.tables.table_log import LogUnreadable, TableLog
 from gnomon.broker.tables.table_state import TableState
 from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.entry import Offset
+from gnomon.log.log_reader import LogBounds
 from gnomon.log.tables.operation_id import OperationId
 from gnomon.log.tables.snapshot_form import SnapshotDamaged, SnapshotRecord
 from gnomon.runtime.logs import Logger
@@ -44,16 +43,15 @@ class TableHome(NamedTuple):
     memory: TablesMemory
     store: TablesStore | None
     """None for a table in memory."""
-    snapshots: SnapshotLedgers
 
 
 class TableOrigin:
     """Begins the table of one partition."""
 
-    def __init__(self, home: TableHome, log: TableLog, snapshots: TableSnapshots, clock: Clock, logger: Logger) -> None:
+    def __init__(self, home: TableHome, log: TableLog, newest: NewestSnapshot, clock: Clock, logger: Logger) -> None:
         self._home = home
         self._log = log
-        self._snapshots = snapshots
+        self._newest = newest
         self._clock = clock
         self._logger = logger
         self._is_damaged = False
@@ -67,7 +65,7 @@ class TableOrigin:
         advice = "it is restored from its snapshot and its log"
         self._logger.warning("table_discarded", reason=reason, next=advice)
 
-    async def begin(self, log: PartitionLog) -> tuple[TableState, DiskEngine | None]:
+    async def begin(self, log: LogBounds) -> tuple[TableState, DiskEngine | None]:
         """The state to apply the log to, from `state.applied` on, and its engine if that is one on disk.
 
         Raises:
@@ -85,7 +83,7 @@ class TableOrigin:
             try:
                 return await self._restored(snapshot)
             except SnapshotDamaged as error:
-                self._snapshots.reject(str(error))
+                self._newest.reject(str(error))
         if log.start_offset > 0:
             raise LogUnreadable(f"the log begins at offset {log.start_offset}, and no snapshot has what was before")
         return await self._empty(Offset(0))
@@ -99,8 +97,8 @@ class TableOrigin:
 
     # --- what is used -----------------------------------------------------------------------------------------------
 
-    async def _snapshot(self, log: PartitionLog) -> SnapshotRecord | None:
-        record = await self._snapshots.load()
+    async def _snapshot(self, log: LogBounds) -> SnapshotRecord | None:
+        record = await self._newest.load()
         if record is None:
             return None
         if record.end < log.start_offset:
@@ -111,10 +109,10 @@ class TableOrigin:
             reason = await self._why_not(record.end, record.identity, log) or ""
         if not reason:
             return record
-        self._snapshots.reject(reason)
+        self._newest.reject(reason)
         return None
 
-    async def _found_in_store(self, store: TablesStore, log: PartitionLog) -> tuple[TableState, DiskEngine] | None:
+    async def _found_in_store(self, store: TablesStore, log: LogBounds) -> tuple[TableState, DiskEngine] | None:
         """The stored table, if it is a prefix of the log."""
         home = self._home
         if self._is_damaged:
@@ -131,7 +129,7 @@ class TableOrigin:
         self._logger.debug("table_found_in_store", applied=position.applied)
         return _state_of(stored, position.applied), stored.engine
 
-    async def _why_not(self, end: Offset, identity: bytes | None, log: PartitionLog) -> str | None:
+    async def _why_not(self, end: Offset, identity: bytes | None, log: LogBounds) -> str | None:
         """The reason why what was applied up to `end` is no prefix of the log; None if it is one."""
         if end > log.high_watermark:
             return f"it has applied the log to offset {end}, and the log ends at {log.high_watermark}"
@@ -147,7 +145,7 @@ class TableOrigin:
         """The state that a snapshot has."""
         state, engine = await self._empty(record.end)
         try:
-            async for entries, operations in self._home.snapshots.parts(record):
+            async for entries, operations in self._newest.ledgers.parts(record):
                 done = [_operation(*each) for each in operations]
                 for operation, outcome in done:
                     state.operations.restore(operation, outcome)

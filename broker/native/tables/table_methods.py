@@ -22,6 +22,7 @@ from gnomon.broker.authorization.native_access import NativeAccess
 from gnomon.broker.authorization.native_table import NativeMethod
 from gnomon.broker.authorization.operation import Operation, topic
 from gnomon.broker.native.tables.hosted import hosted_table
+from gnomon.broker.native.tables.shadow_reads import ShadowReads
 from gnomon.broker.native.tables.table_arguments import (
     KeyRange,
     TablePlace,
@@ -72,9 +73,12 @@ ANSWER_BYTES_MAX: Final = 8 << 20
 class TableMethods:
     """The methods on tables."""
 
-    def __init__(self, access: NativeAccess, targets: WriteTargets, clock: Clock, tasks: Tasks) -> None:
+    def __init__(
+        self, access: NativeAccess, targets: WriteTargets, shadows: ShadowReads, clock: Clock, tasks: Tasks
+    ) -> None:
         self._access = access
         self._targets = targets
+        self._shadows = shadows
         self._tasks = tasks
         self._paced_tasks = PacedTasks(tasks, WATCHES_PER_TURN, clock)
         self._watch_in_task = in_translated_task(self._paced_tasks, self._watch)
@@ -228,8 +232,15 @@ class TableMethods:
         self._access.question(method, call.peer).check(Operation.READ, topic(place.topic))
 
     def _read(self, call: Call, place: TablePlace, look: Any, *, stale: bool) -> None:
+        def refuse(reason: str) -> None:
+            call.fail(Unavailable(reason))
+
+        self._targets.check_topic(place.topic, place.topic_id)
+        if self._shadows.is_shadow(place.topic):
+            self._shadows.read(place, look, refuse, stale=stale)
+            return
         _, table = hosted_table(self._targets, place)
-        table.read(look, lambda reason: call.fail(Unavailable(reason)), stale=stale)
+        table.read(look, refuse, stale=stale)
 
 
 async def _read(table: HostedTable, watch: KeyWatch) -> Sequence[AppliedBatch]:

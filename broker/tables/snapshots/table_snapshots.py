@@ -4,8 +4,8 @@
    something that retention would drop waits for it; or when somebody asks for one.
 2. The entries are read as an image (`table_image`), a page in each turn, and written at no more than
    `table.snapshot_bytes_per_second`. A broker takes one snapshot at a time.
-3. The records from the end of the newest snapshot on stay in the log (`kept_from`). As long as the record is not known,
-   all do.
+3. The records from the end of the newest snapshot on stay in the log (`NewestSnapshot.kept_from`). As long as the
+   record is not known, all do.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from gnomon.bookie.ledgers.catalog import Ledger
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.stretches import bytes_from, last_stretch, stretches
 from gnomon.broker.tables.recent_operations import DoneOperation
-from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
+from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
 from gnomon.broker.tables.stored.store_forms import RowDamaged
 from gnomon.broker.tables.table_image import TableImage
 from gnomon.broker.tables.table_log import LogUnreadable, TableLog
 from gnomon.broker.tables.table_state import TableState
 from gnomon.log.entry import Offset
 from gnomon.log.tables.operation_id import OperationId
-from gnomon.log.tables.snapshot_form import SnapshotDamaged, SnapshotRecord, encode_entries, encode_operations
+from gnomon.log.tables.snapshot_form import SnapshotRecord, encode_entries, encode_operations
 from gnomon.log.tables.table_digest import TableDigest
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
@@ -55,7 +55,7 @@ class TableSnapshots:
     def __init__(
         self,
         partition: Partition,
-        ledgers: SnapshotLedgers,
+        newest: NewestSnapshot,
         log: TableLog,
         live: Callable[[], TableState | None],
         one_at_a_time: trio.Lock,
@@ -71,7 +71,7 @@ class TableSnapshots:
             one_at_a_time: held while one is taken.
         """
         self._partition = partition
-        self._ledgers = ledgers
+        self.newest = newest
         self._log = log
         self._live = live
         self._one_at_a_time = one_at_a_time
@@ -79,41 +79,12 @@ class TableSnapshots:
         self._clock = clock
         self._tasks = tasks
         self._logger = logger
-        self.record: SnapshotRecord | None = None
-        """The newest snapshot."""
-        self._replaces_any = False
-        """Whether the record belongs to another life of the log."""
         self._wanted_to = Offset(0)
         """Retention would drop the records before this offset."""
         self._look_at = 0.0
         self._taking = False
         self.failure: str | None = None
         """The reason why the last attempt failed."""
-
-    # --- the newest one ---------------------------------------------------------------------------------------------
-
-    @property
-    def kept_from(self) -> Offset:
-        """The records from this offset on are in no snapshot."""
-        return Offset(0) if self.record is None else self.record.end
-
-    async def load(self) -> SnapshotRecord | None:
-        """Reads the record of the newest snapshot.
-
-        Raises:
-            MetadataError: it cannot be read.
-        """
-        try:
-            self.record = await self._ledgers.load()
-        except SnapshotDamaged as error:
-            self.reject(str(error))
-        return self.record
-
-    def reject(self, reason: str) -> None:
-        """The newest snapshot is not used: it is damaged, or not one of this log."""
-        self.record, self._replaces_any = None, True
-        advice = "the table is restored from its store or its log, if one of them has everything"
-        self._logger.error("table_snapshot_rejected", reason=reason, next=advice)
 
     # --- when one is taken ------------------------------------------------------------------------------------------
 
@@ -136,13 +107,13 @@ class TableSnapshots:
             self._tasks.start_soon(self._take_in_background)
 
     def _is_due(self) -> bool:
-        if self._wanted_to > self.kept_from:
+        if self._wanted_to > self.newest.kept_from:
             return True
         log = self._partition.log
         if log is None:
             return False
-        grown_bytes = bytes_from(stretches(self._partition, last_stretch(self._partition, log)), self.kept_from)
-        last_bytes = 0 if self.record is None else self.record.bytes_used
+        grown_bytes = bytes_from(stretches(self._partition, last_stretch(self._partition, log)), self.newest.kept_from)
+        last_bytes = 0 if self.newest.record is None else self.newest.record.bytes_used
         return grown_bytes >= max(last_bytes, GROWN_BYTES_MIN)
 
     async def _take_in_background(self) -> None:
@@ -164,7 +135,7 @@ class TableSnapshots:
         """
         try:
             async with self._image() as (image, state, end):
-                record = self.record if end == self.kept_from else await self._take(image, state, end)
+                record = self.newest.record if end == self.newest.kept_from else await self._take(image, state, end)
         except SnapshotFailed as error:
             self.failure = str(error)
             raise
@@ -227,7 +198,7 @@ class TableSnapshots:
         identity = await self._log.identity_before(end)
         if identity is None:
             raise LogUnreadable("the partition was opened again")
-        ledger = await self._ledgers.create(end - 1)
+        ledger = await self.newest.ledgers.create(end - 1)
         digest = await self._copy(image, state, end, ledger)
         image.close()
         await ledger.seal()
@@ -252,13 +223,13 @@ class TableSnapshots:
         return digest
 
     async def _name(self, record: SnapshotRecord) -> SnapshotRecord | None:
-        while not await self._ledgers.name(record):
-            newest = await self.load()
-            if newest is not None and newest.revision >= record.revision and not self._replaces_any:
+        while not await self.newest.ledgers.name(record):
+            newest, is_rejected = await self.newest.load(), self.newest.is_rejected
+            if newest is not None and newest.revision >= record.revision and not is_rejected:
                 return newest  # another broker was faster
-            if newest is None and not self._replaces_any:
+            if newest is None and not is_rejected:
                 raise SnapshotFailed("the topic was deleted")
-        self.record, self._replaces_any = record, False
+        self.newest.taken(record)
         self._logger.debug(
             "table_snapshot", revision=record.revision, keys=record.keys, bytes=record.bytes_used, ledger=record.ledger
         )

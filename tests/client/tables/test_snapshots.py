@@ -182,7 +182,7 @@ def test_a_snapshot_has_one_revision_while_the_table_goes_on(
                 await table.delete(b"k%d" % (number % 7))
         view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
         assert isinstance(view, HostedTable)
-        record = view.snapshots.record
+        record = view.snapshots.newest.record
         assert record is not None
         assert (record.revision, record.keys, record.digest.hex()) == entries_of(before)
         after = await state(table)
@@ -209,7 +209,7 @@ def test_the_snapshot_before_goes_and_so_do_ledgers_that_no_record_names() -> No
         await fill(table)
         view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
         assert isinstance(view, HostedTable)
-        left_over = await view.snapshots._ledgers.create(7)  # as of a crash
+        left_over = await view.snapshots.newest.ledgers.create(7)  # as of a crash
         await table.snapshot()
         (first,) = await ledgers_of_tables(broker)
         assert first.endswith("/40")
@@ -227,7 +227,7 @@ def test_the_ledger_of_a_crash_at_the_same_revision_is_replaced() -> None:
         await fill(table)
         view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
         assert isinstance(view, HostedTable)
-        await view.snapshots._ledgers.create(40)
+        await view.snapshots.newest.ledgers.create(40)
         await table.snapshot()
         await restarted_without_store(broker)
         assert (await state(table)).snapshot_revision == 40
