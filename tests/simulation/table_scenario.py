@@ -21,9 +21,11 @@ TABLES_UNHEARD = partial(
 )
 """Brokers learn late of other brokers, so that two of them often believe that they lead."""
 _COUNTED = ("wins", "refusals", "reads", "sums", "watched", "expiries", "flushed", "snapshots", "trimmed")
-REACHED = tuple(f"log/table_{what}" for what in (*_COUNTED, "trim_refused"))
+REACHED = tuple(f"log/table_{what}" for what in (*_COUNTED, "trim_refused", "shadow_reads"))
 """Counters that a sweep has to reach."""
 STORED: Final = "log/table_found_in_store"
 """The counter of tables that went on from what they had flushed."""
+TAKEN_OVER: Final = "log/table_taken_over"
+"""The counter of tables that a leader took over from its replica."""
 RESTORED: Final = "log/table_restored"
 """The counter of tables that were restored from their snapshot."""

@@ -24,6 +24,7 @@ from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT
 from gnomon.testing.storms.kafka.log_clients import PRODUCE_VERSION
 from gnomon.testing.storms.kafka.storm_clients import create_topic
 from gnomon.testing.storms.kafka.wire_client import WireCluster
+from gnomon.testing.storms.shadows.shadow_clients import cast_shadow
 from gnomon.testing.storms.tables.table_trims import BatchReader, trim_table
 from gnomon.testing.storms.tables.table_truth import (
     CountedSum,
@@ -65,6 +66,7 @@ async def use_table(cluster: WireCluster, seconds: float, *, name: str = "table"
             nursery.start_soon(_TableClient(cluster, name, f"{name}-{number}", truth).run, seconds)
         looking = _TableClient(cluster, name, f"{name}-reader", truth)
         nursery.start_soon(partial(looking.run, seconds, reads_only=True))
+        nursery.start_soon(_read_shadow, cluster, name, truth, seconds)
         nursery.start_soon(trim_table, cluster, _addresses(cluster), name, reader, seconds)
         for number, prefix in enumerate((b"", b"a", truth.counter)):
             nursery.start_soon(_watch, cluster, name, f"{name}-watch-{number}", prefix, truth, seconds)
@@ -93,6 +95,25 @@ async def _watch(cluster: WireCluster, topic: str, name: str, prefix: bytes, tru
                 return
             shown = [revision for revision, _, _, _ in watched.changes]
             first = stream.choice([None, shown[-1] + 1, shown[0]]) if shown else None
+
+
+async def _read_shadow(cluster: WireCluster, source: str, truth: TableTruth, seconds: float) -> None:
+    """Casts a shadow of a table, and scans it for `seconds`: each page is one that the table once had."""
+    clock, stream = cluster.world.clock, cluster.world.random(f"shadow/{source}")
+    until = clock.monotonic() + seconds
+    shadow = f"{source}-copy"
+    await cast_shadow(cluster, source, shadow)
+    async with connect(_addresses(cluster), world=cluster.world, name=shadow) as client:
+        while clock.monotonic() < until:
+            await clock.sleep(stream.expovariate(STEPS_A_SECOND))
+            called = clock.monotonic()
+            try:
+                page = await client.table(shadow).scan(limit=100, stale=True)
+            except AWAY:
+                continue
+            entries = {entry.key: _plain(entry) for entry in page.entries}
+            truth.reads.append(TableRead(entries, called, clock.monotonic(), is_stale=True, whole=True))
+            cluster.world.logger.debug("table_shadow_reads")
 
 
 async def _follow(table: Table, watched: WatchedKeys) -> None:
