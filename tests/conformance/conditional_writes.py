@@ -1,12 +1,10 @@
-"""A refused conditional write, as a client sees it: the requests that it cost, the error, and what comes after it."""
+"""A refused batch, as a client sees it: the requests that it cost, the error, and what comes after it."""
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +26,7 @@ PRODUCED = re.compile(r'^gnomon_requests_total\{api="produce"\} (\S+)$', re.MULT
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a producer made of a refused batch of three records.
+    """What a producer made of a refused batch.
 
     Args:
         errors: the error of each record, as the client shows it.
@@ -38,10 +36,9 @@ class Refusal:
     errors: Sequence[str]
     next_write: int | str
 
-    @property
-    def has_message(self) -> bool:
+    def shows(self, message: str) -> bool:
         """Whether the client shows the broker's message with every record."""
-        return all(MESSAGE in error for error in self.errors)
+        return all(message in error for error in self.errors)
 
     @property
     def goes_on(self) -> bool:
@@ -50,7 +47,7 @@ class Refusal:
 
 
 REFUSALS: pytest.StashKey[list[tuple[str, str, Refusal]]] = pytest.StashKey()
-"""Client, idempotence and refusal, for the table at the end of the run."""
+"""Client and reason, idempotence and refusal, for the table at the end of the run."""
 
 
 def note_refusal(config: pytest.Config, client: str, idempotent: bool, refusal: Refusal) -> None:
@@ -112,34 +109,3 @@ def refusal_of(
     sent = count() - before
     assert sent == 1, f"the refused batch was sent {sent} times"
     return Refusal(errors, next_write())
-
-
-class Program:
-    """A program that does the same with another library.
-
-    It writes one record, sends the batch, prints a list of three errors, waits for a line, and prints the offset of the
-    next record or its error. All that it prints are lines of JSON; it reads a line before each step.
-    """
-
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def step(self) -> object:
-        """Lets the program go on to its next line."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write("\n")
-        stdin.flush()
-        line = stdout.readline()
-        assert line, f"the program ended with {self._process.wait()}"
-        return json.loads(line)

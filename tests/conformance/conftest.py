@@ -9,12 +9,14 @@ The same tests run with all libraries from PyPI, through `families`. Clients tha
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
+from gnomon.client.blocking import BlockingClient, connect_blocking
+from gnomon.client.tables.blocking_table import BlockingTable
 from gnomon.testing import KafkaBroker
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `families`: test folders are no packages
@@ -22,9 +24,12 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `families`: test folders a
 from cluster_broker import ClusterBroker
 from conditional_writes import table_of_refusals
 from decoded_topics import check_columns
+from programs import go_program, node_program
+from tables import create_table
 from toolchains import jars, tool
 
 from families.aim import FAMILIES, SETTINGS, connected
+from families.program import CommandedFamily
 from families.shadowed import ShadowedFamily
 
 if TYPE_CHECKING:
@@ -32,11 +37,15 @@ if TYPE_CHECKING:
 
 Broker: TypeAlias = KafkaBroker | ClusterBroker
 
-OTHER_CLIENTS = ("test_other_clients.py", "test_other_conditional_writes.py")
+Client: TypeAlias = "Family | CommandedFamily"
+
+OTHER_CLIENTS = ("test_other_clients.py", "test_other_conditional_writes.py", "test_other_tables.py")
 OTHER_CLIENTS_OF_SHADOWS = "test_shadow_other_clients.py"
 READING = ("test_records.py", "test_groups.py", "test_shadows.py", OTHER_CLIENTS_OF_SHADOWS)
 """The test files that run on shadows; of test_admin.py only the tests of groups run."""
 ABOUT_GROUPS = "test_groups_"
+JAVA, FRANZ_GO, KAFKAJS = "Kafka's Java client", "franz-go", "kafkajs"
+ALL_CODECS = {"none", "gzip", "snappy", "lz4", "zstd"}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -57,9 +66,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in writing]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of a `client` runs with the clients of PyPI, and with `--all-clients` with those of other languages."""
+    if "client" in metafunc.fixturenames:
+        others = [JAVA, FRANZ_GO, KAFKAJS] if metafunc.config.getoption("--all-clients") else []
+        metafunc.parametrize("client", [*FAMILIES, *others], indirect=True)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if lines := table_of_refusals(config):
-        terminalreporter.section("refused conditional writes")
+        terminalreporter.section("refused batches")
         for line in lines:
             terminalreporter.line(line)
 
@@ -119,6 +135,51 @@ def aimed(request: pytest.FixtureRequest, family_name: str, broker: Broker) -> I
     found = connected(family_name, broker)
     yield ShadowedFamily(found) if request.config.getoption("--shadows") else found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def commanded(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Callable[[str], CommandedFamily]]:
+    """Starts the program of a client on first use, and ends all of them."""
+    started: dict[str, CommandedFamily] = {}
+
+    def find(name: str) -> CommandedFamily:
+        if name not in started:
+            codecs = {"none", "gzip"} if name == KAFKAJS else ALL_CODECS
+            if name == JAVA:
+                command = [*request.getfixturevalue("java"), str(Path(__file__).parent / "java" / "Commands.java")]
+            else:
+                command = node_program("commands.js") if name == KAFKAJS else [go_program("./commands")]
+            started[name] = CommandedFamily(name, codecs, [*command, broker.bootstrap_servers])
+        return started[name]
+
+    yield find
+    for each in started.values():
+        each.close()
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Client]:
+    """A client aimed at the shared broker, with the calls for producers and readers."""
+    if request.param not in FAMILIES:
+        yield request.getfixturevalue("commanded")(request.param)
+        return
+    found = connected(request.param, broker)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def native(broker: Broker) -> Iterator[BlockingClient]:
+    """A native client of the shared broker."""
+    with connect_blocking(broker.native_address) as client:
+        yield client
+
+
+@pytest.fixture
+def table(broker: Broker, native: BlockingClient, topic: str) -> BlockingTable:
+    """An empty table on the shared broker."""
+    create_table(broker.bootstrap_servers, topic)
+    return native.table(topic)
 
 
 @pytest.fixture

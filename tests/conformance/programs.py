@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolchains import CACHE, fetched, tool
@@ -44,3 +45,34 @@ def node_program(name: str) -> list[str]:
     if not (folder / "node_modules" / "kafkajs").exists():
         fetched([npm, "install", "--no-package-lock", "--no-audit", "--no-fund"], folder, "kafkajs")
     return [node, str(folder / name)]
+
+
+class Program:
+    """A program that uses another library: it reads a line before each step, and prints a line of JSON after it."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def step(self, given: str = "") -> object:
+        """Gives the program a line; returns the result of the step.
+
+        Raises:
+            AssertionError: the program has ended.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(f"{given}\n")
+        stdin.flush()
+        line = stdout.readline()
+        assert line, f"the program ended with {self._process.wait()}"
+        return json.loads(line)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
-from conditional_writes import EXPECTED, create_conditional_topic, note_refusal, produced, refusal_of, values
+from conditional_writes import EXPECTED, MESSAGE, create_conditional_topic, note_refusal, produced, refusal_of, values
 
 if TYPE_CHECKING:
     from conftest import Broker
@@ -40,7 +40,7 @@ def test_a_refused_batch_is_one_request(
     refusal = refusal_of(send, lambda: next_write(producer, topic), lambda: produced(broker))
     note_refusal(request.config, family.name, idempotent, refusal)
     assert [family.code(error) for error in errors] == [CODES.get(family.name, INVALID_RECORD)] * 3
-    assert refusal.has_message == (family.name in SHOWS_THE_MESSAGE), refusal
+    assert refusal.shows(MESSAGE) == (family.name in SHOWS_THE_MESSAGE), refusal
     assert refusal.goes_on == ((family.name, idempotent) not in ENDS), refusal
     if not refusal.goes_on:
         other = family.producer(idempotent=idempotent)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conditional_writes import (
     EXPECTED,
-    Program,
+    MESSAGE,
     Refusal,
     create_conditional_topic,
     note_refusal,
@@ -18,7 +18,7 @@ from conditional_writes import (
     refusal_of,
     values,
 )
-from programs import go_program, node_program
+from programs import Program, go_program, node_program
 from toolchains import tool
 
 from gnomon.testing import KafkaBroker
@@ -46,7 +46,7 @@ def test_kafkas_java_client(
 ) -> None:
     refusal = refused([*java, str(HERE / "java" / "ConditionalWrites.java")], broker, topic, idempotent)
     note_refusal(pytestconfig, "Kafka's Java client", idempotent, refusal)
-    assert refusal.has_message
+    assert refusal.shows(MESSAGE)
     assert refusal.goes_on
 
 
@@ -54,7 +54,7 @@ def test_kafkas_java_client(
 def test_franz_go(broker: KafkaBroker, topic: str, idempotent: bool, pytestconfig: pytest.Config) -> None:
     refusal = refused([go_program("./conditional")], broker, topic, idempotent)
     note_refusal(pytestconfig, "franz-go", idempotent, refusal)
-    assert not refusal.has_message
+    assert not refusal.shows(MESSAGE)
     assert refusal.goes_on
 
 
@@ -62,7 +62,7 @@ def test_franz_go(broker: KafkaBroker, topic: str, idempotent: bool, pytestconfi
 def test_kafkajs(broker: KafkaBroker, topic: str, idempotent: bool, pytestconfig: pytest.Config) -> None:
     refusal = refused(node_program("conditional_writes.js"), broker, topic, idempotent)
     note_refusal(pytestconfig, "kafkajs", idempotent, refusal)
-    assert not refusal.has_message
+    assert not refusal.shows(MESSAGE)
     assert refusal.goes_on
 
 

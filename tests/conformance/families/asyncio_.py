@@ -48,6 +48,7 @@ class AioKafka:
         request_bytes_max: int | None = None,
         give_up_seconds: float | None = None,
         linger_ms: int | None = None,
+        kafka_partitioner: bool = False,
     ) -> Producer:
         settings = dict(self._settings)
         if codec not in (None, "none"):

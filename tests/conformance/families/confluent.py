@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -69,6 +70,7 @@ class ConfluentKafka:
         request_bytes_max: int | None = None,
         give_up_seconds: float | None = None,
         linger_ms: int | None = None,
+        kafka_partitioner: bool = False,
     ) -> Producer:
         settings = dict(self._settings)
         if codec is not None:
@@ -79,6 +81,8 @@ class ConfluentKafka:
             settings["message.max.bytes"] = request_bytes_max
         if linger_ms is not None:
             settings["linger.ms"] = linger_ms
+        if kafka_partitioner:
+            settings["partitioner"] = "murmur2_random"
         if give_up_seconds is not None:
             settings["message.timeout.ms"] = int(give_up_seconds * 1000)
             settings["topic.metadata.propagation.max.ms"] = int(give_up_seconds * 500)
@@ -145,7 +149,9 @@ class ConfluentKafka:
 class ConfluentProducer:
     def __init__(self, producer: confluent_kafka.Producer) -> None:
         self._producer = producer
-        self._answers: list[int | BaseException] = []
+        self._sent = 0
+        self._answers: dict[int, int | BaseException] = {}
+        """By the number of the record, in the order of the answers."""
 
     def send(
         self,
@@ -163,19 +169,20 @@ class ConfluentProducer:
             value,
             key,
             headers=list(headers),
-            on_delivery=self._delivered,
+            on_delivery=partial(self._delivered, self._sent),
             **{name: number for name, number in given.items() if number is not None},
         )
+        self._sent += 1
         self._producer.poll(0)
 
-    def _delivered(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
-        self._answers.append(message.offset() if error is None else KafkaException(error))
+    def _delivered(self, number: int, error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        self._answers[number] = message.offset() if error is None else KafkaException(error)
 
     def answers(self) -> list[int | BaseException]:
         left = self._producer.flush(60)
         assert left == 0, f"{left} records were not answered"
-        answers, self._answers = self._answers, []
-        return answers
+        answers, self._answers = self._answers, {}
+        return [answers[number] for number in sorted(answers)]
 
     def flush(self) -> list[int]:
         return offsets(self.answers())

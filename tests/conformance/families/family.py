@@ -49,7 +49,7 @@ class Producer(Protocol):
     ) -> None: ...
 
     def answers(self) -> list[int | BaseException]:
-        """Waits for all answers; returns the offset or the error of each record since the last call."""
+        """Waits for all answers; returns the offset or the error of each record since the last call, in their order."""
 
     def flush(self) -> list[int]:
         """Waits for all answers; returns the offsets of the records since the last call, or raises the first error."""
@@ -105,8 +105,13 @@ class Family(Protocol):
         request_bytes_max: int | None = None,
         give_up_seconds: float | None = None,
         linger_ms: int | None = None,
+        kafka_partitioner: bool = False,
     ) -> Producer:
-        """A producer; a parameter that is None keeps the library's default."""
+        """A producer; a parameter that is None keeps the library's default.
+
+        Args:
+            kafka_partitioner: keys are placed as Kafka's default partitioner does; only librdkafka needs an option.
+        """
 
     def reader(self, topic: str, partition: int, start: Start) -> Consumer:
         """A consumer outside of groups."""
