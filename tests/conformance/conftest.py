@@ -22,14 +22,14 @@ from gnomon.testing import KafkaBroker
 sys.path.insert(0, str(Path(__file__).parent))  # for `families`: test folders are no packages
 
 from cluster_broker import ClusterBroker
-from conditional_writes import table_of_refusals
 from decoded_topics import check_columns
 from programs import go_program, node_program
+from refused_batches import table_of_refusals
 from tables import create_table
 from toolchains import jars, tool
 
 from families.aim import FAMILIES, SETTINGS, connected
-from families.program import CommandedFamily
+from families.program import FRANZ_GO, JAVA, KAFKAJS, CommandedFamily
 from families.shadowed import ShadowedFamily
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ OTHER_CLIENTS_OF_SHADOWS = "test_shadow_other_clients.py"
 READING = ("test_records.py", "test_groups.py", "test_shadows.py", OTHER_CLIENTS_OF_SHADOWS)
 """The test files that run on shadows; of test_admin.py only the tests of groups run."""
 ABOUT_GROUPS = "test_groups_"
-JAVA, FRANZ_GO, KAFKAJS = "Kafka's Java client", "franz-go", "kafkajs"
 ALL_CODECS = {"none", "gzip", "snappy", "lz4", "zstd"}
 
 
@@ -164,6 +163,14 @@ def client(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Client]:
         yield request.getfixturevalue("commanded")(request.param)
         return
     found = connected(request.param, broker)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def confluent(broker: Broker) -> Iterator[Family]:
+    """librdkafka, aimed at the shared broker."""
+    found = connected("confluent-kafka", broker)
     yield found
     found.close()
 

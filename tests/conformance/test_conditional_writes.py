@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
-from conditional_writes import EXPECTED, MESSAGE, create_conditional_topic, note_refusal, produced, refusal_of, values
+from conditional_writes import EXPECTED, MESSAGE, create_conditional_topic
+from refused_batches import (
+    CODES,
+    ENDS,
+    INVALID_RECORD,
+    SHOWS_THE_MESSAGE,
+    next_write,
+    note_refusal,
+    produced,
+    refusal_of,
+    values,
+)
 
 if TYPE_CHECKING:
     from conftest import Broker
 
-    from families.family import Family, Producer
-
-SHOWS_THE_MESSAGE = {"kafka-python"}
-ENDS = {("kafka-python", True), ("aiokafka", True)}
-"""Library and idempotence: a producer that takes nothing more after a refusal."""
-INVALID_RECORD = 87
-CODES = {"aiokafka": -1}
-"""aiokafka has no name for INVALID_RECORD."""
+    from families.family import Family
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -48,14 +52,3 @@ def test_a_refused_batch_is_one_request(
         assert other.flush() == [1]
         other.close()
     assert values(broker.bootstrap_servers, topic) == [b"first", b"next"]
-
-
-def next_write(producer: Producer, topic: str) -> int | str:
-    """Sends one record more with the producer, and closes it."""
-    try:
-        producer.send(topic, b"next", partition=0)
-        (answer,) = producer.answers()
-        producer.close()
-    except Exception as error:  # each library has its own
-        return repr(error)
-    return answer if isinstance(answer, int) else repr(answer)

@@ -8,20 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conditional_writes import (
-    EXPECTED,
-    MESSAGE,
-    Refusal,
-    create_conditional_topic,
-    note_refusal,
-    produced,
-    refusal_of,
-    values,
-)
+from conditional_writes import EXPECTED, MESSAGE, create_conditional_topic
 from programs import Program, go_program, node_program
+from refused_batches import Refusal, note_refusal, produced, refusal_of, values
 from toolchains import tool
 
 from gnomon.testing import KafkaBroker
+
+from families.program import FRANZ_GO, JAVA, KAFKAJS
 
 HERE = Path(__file__).parent
 
@@ -45,7 +39,7 @@ def test_kafkas_java_client(
     java: list[str], broker: KafkaBroker, topic: str, idempotent: bool, pytestconfig: pytest.Config
 ) -> None:
     refusal = refused([*java, str(HERE / "java" / "ConditionalWrites.java")], broker, topic, idempotent)
-    note_refusal(pytestconfig, "Kafka's Java client", idempotent, refusal)
+    note_refusal(pytestconfig, JAVA, idempotent, refusal)
     assert refusal.shows(MESSAGE)
     assert refusal.goes_on
 
@@ -53,7 +47,7 @@ def test_kafkas_java_client(
 @with_and_without
 def test_franz_go(broker: KafkaBroker, topic: str, idempotent: bool, pytestconfig: pytest.Config) -> None:
     refusal = refused([go_program("./conditional")], broker, topic, idempotent)
-    note_refusal(pytestconfig, "franz-go", idempotent, refusal)
+    note_refusal(pytestconfig, FRANZ_GO, idempotent, refusal)
     assert not refusal.shows(MESSAGE)
     assert refusal.goes_on
 
@@ -61,7 +55,7 @@ def test_franz_go(broker: KafkaBroker, topic: str, idempotent: bool, pytestconfi
 @with_and_without
 def test_kafkajs(broker: KafkaBroker, topic: str, idempotent: bool, pytestconfig: pytest.Config) -> None:
     refusal = refused(node_program("conditional_writes.js"), broker, topic, idempotent)
-    note_refusal(pytestconfig, "kafkajs", idempotent, refusal)
+    note_refusal(pytestconfig, KAFKAJS, idempotent, refusal)
     assert not refusal.shows(MESSAGE)
     assert refusal.goes_on
 

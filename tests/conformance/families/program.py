@@ -22,6 +22,8 @@ from programs import Program
 
 from families.family import Headers, Record, offsets
 
+JAVA, FRANZ_GO, KAFKAJS = "Kafka's Java client", "franz-go", "kafkajs"
+
 
 class CommandFailed(Exception):
     """An error that the library raised: Kafka's code, -1 without one, and the library's text."""
@@ -119,7 +121,9 @@ class CommandedReader:
     def poll(self, seconds: float) -> list[Record]:
         polled = self._family.run("poll", self._number, ms=int(seconds * 1000))
         return [
-            Record(partition, offset, _bytes(key), _bytes(value), tuple((name, _bytes(text)) for name, text in headers), ms)
+            Record(
+                partition, offset, _bytes(key), _bytes(value), tuple((name, _bytes(text)) for name, text in headers), ms
+            )
             for partition, offset, key, value, headers, ms in polled
         ]
 
