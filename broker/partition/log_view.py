@@ -47,6 +47,9 @@ class LogView(Protocol):
             BatchRejected: the view does not take it.
         """
 
+    def refused(self, reason: str) -> None:
+        """A produced batch was refused with INVALID_RECORD."""
+
     async def prepare(self, changes: Any) -> None:
         """Does some of the work of `give_out` for a batch of many records; no other is given out meanwhile."""
 

@@ -340,6 +340,8 @@ class Writable(Readable):
         elif error.error_code == ErrorCode.POLICY_VIOLATION:
             self._refuse(records, callback, slot, refusal)  # the next one may be taken
         else:
+            if self.view is not None and error.error_code == ErrorCode.INVALID_RECORD:
+                self.view.refused(error.text)
             callback.appended(slot, refusal)
 
     def _refused_by_terms(

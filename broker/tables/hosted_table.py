@@ -52,6 +52,8 @@ from gnomon.wire.kafka.errors import ErrorCode
 WAIT_SECONDS: Final = 1.0
 COLLECTED_BYTES_MAX: Final = 64 << 20
 """The batches that are kept during the loading; beyond it, the table reads them from the log later."""
+REFUSAL_SECONDS: Final = 60.0
+REFUSAL_ADVICE: Final = "change the producer: docs/tables.md has the rules for records, and the options of clients"
 NOT_CONFIRMED: Final = "this broker does not know whether it still leads the partition"
 
 Look: TypeAlias = Callable[[TableState], None]
@@ -126,6 +128,8 @@ class HostedTable:
         """Everything that is given out from this offset on is in `_collected`; None while nothing is collected."""
         self.watches = TableWatches(share.clock, share.tasks)
         """The watches of clients."""
+        self._next_refusal_logged = float("-inf")
+        """The monotonic second from which on a refused batch is logged."""
         self._expiry = TableExpiry(
             partition, lambda: self._state.engine if self._live else None, share.clock, share.timers
         )
@@ -180,6 +184,13 @@ class HostedTable:
         changes = produced_changes(view, batch, bytes_max, self._placement)
         self._check_memory(changes.changes)
         return changes
+
+    def refused(self, reason: str) -> None:
+        """See `LogView`: it is logged at most once in REFUSAL_SECONDS, since many clients show only an error code."""
+        now = self._clock.monotonic()
+        if now >= self._next_refusal_logged:
+            self._next_refusal_logged = now + REFUSAL_SECONDS
+            self._logger.warning("batch_refused", reason=reason, next=REFUSAL_ADVICE)
 
     async def prepare(self, changes: TableChanges) -> None:
         """See `LogView`. Where the log sets the times of records, `give_out` computes the entries again."""

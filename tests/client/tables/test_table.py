@@ -226,6 +226,22 @@ def test_a_producer_is_refused_what_no_table_takes() -> None:
     with_table(scenario)
 
 
+def test_the_reason_of_a_refused_batch_is_logged_once_in_a_minute() -> None:
+    def reasons(broker: EmbeddedBroker) -> list[Any]:
+        return [dict(fields)["reason"] for event, fields in broker.events if event == "batch_refused"]
+
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        for _ in range(3):
+            await produced(kafka, Record(value=b"1"))
+        await produced(kafka, *[Record(key=b"a", value=b"0")] * 600, Record(value=b"1"))
+        assert reasons(broker) == ["record 0 has no key: each record of a table has one"]
+        await trio.sleep(60)
+        await produced(kafka, *[Record(key=b"a", value=b"0")] * 600, Record(value=b"1"))
+        assert [reason.partition(" has")[0] for reason in reasons(broker)] == ["record 0", "record 600"]
+
+    with_table(scenario)
+
+
 def test_keys_lie_where_kafkas_default_partitioner_puts_them() -> None:
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
         keys = [b"key %d" % number for number in range(40)]
