@@ -25,6 +25,7 @@ from refused_batches import (
 from tables import PARTITIONS, TTL, contents, keys_of
 
 from gnomon.client.tables.blocking_table import BlockingTable
+from gnomon.testing import KafkaBroker
 from gnomon.wire.kafka.partitioner import partition_of
 
 from families.program import KAFKAJS
@@ -135,3 +136,7 @@ def test_librdkafkas_default_partitioner_misplaces_keys(
     assert {str(error) for error in errors} == {LIBRDKAFKAS_TEXT}
     assert set(contents(table)) == {key for key, fit in zip(keys, fits, strict=True) if fit}
     producer.close()
+    if isinstance(broker, KafkaBroker):  # librdkafka does not show the reason
+        lines = [line for line in broker.log().splitlines() if "batch_refused" in line and table.topic in line]
+        assert lines
+        assert all("partitioner=murmur2_random" in line for line in lines)

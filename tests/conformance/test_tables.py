@@ -99,7 +99,7 @@ def test_a_client_reads_each_effect_once_whoever_wrote_it(client: Client, table:
 
 def test_a_time_to_live_ends_in_a_deletion_after_it_and_not_before(client: Client, table: BlockingTable) -> None:
     short, long = keys_of(0, 2)
-    assert table.get(short) is None  # keys expire while their partition is in use: a native call has loaded it
+    assert table.get(short) is None  # the partition is in use from now on
     producer = client.producer(kafka_partitioner=True)
     producer.send(table.topic, b"long", key=long, headers=((TTL, b"%d" % HOUR_MS),))
     producer.send(table.topic, b"short", key=short, headers=((TTL, b"%d" % TTL_MS),))
@@ -110,8 +110,24 @@ def test_a_time_to_live_ends_in_a_deletion_after_it_and_not_before(client: Clien
     reader.close()
     assert put.headers == ((TTL, b"%d" % TTL_MS),)
     assert (deleted.key, deleted.value) == (short, None)
+    assert ("gnomon.expired", b"") in deleted.headers
     assert deleted.timestamp_ms - put.timestamp_ms >= TTL_MS
     assert table.get(short) is None
     entry = table.get(long)
     assert entry is not None
     assert entry.expires_ms == lasting.timestamp_ms + HOUR_MS
+
+
+def test_a_key_that_expired_before_the_first_native_call_is_deleted_after_it(
+    client: Client, table: BlockingTable
+) -> None:
+    (key,) = keys_of(1)
+    producer = client.producer(kafka_partitioner=True)
+    producer.send(table.topic, b"short", key=key, headers=((TTL, b"1"),))
+    producer.flush()
+    producer.close()
+    table.count()
+    put, deleted = history(client, table.topic, 1, 2)
+    assert (deleted.key, deleted.value) == (key, None)
+    assert deleted.timestamp_ms > put.timestamp_ms
+    assert table.get(key) is None
