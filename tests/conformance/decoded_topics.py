@@ -1,4 +1,4 @@
-"""Decodes by columns what the clients have written, as tasks of Spark do."""
+"""Reads the batches that the clients have written: their codecs, and their records by columns, as tasks of Spark do."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from gnomon.client.kafka.brokers import KafkaBrokers
 from gnomon.client.kafka.fetching import read_batches
 from gnomon.client.kafka.topic_partition import TopicPartition
 from gnomon.runtime.trio_world import open_trio_world
+from gnomon.wire.kafka.batch import parse_batch
+from gnomon.wire.kafka.compression import Codec
 
 
 def check_columns(servers: str) -> int:
@@ -31,14 +33,21 @@ def check_columns(servers: str) -> int:
     return rows
 
 
-async def _written(servers: str) -> Sequence[tuple[TopicPartition, int, int, list[memoryview]]]:
-    """The batches of each partition, and its bounds."""
+def codecs(servers: str, topic: str) -> set[str]:
+    """The codecs of the batches of a topic."""
+    written = trio.run(_written, servers, topic)
+    return {Codec(parse_batch(batch).compression).name.lower() for *_, batches in written for batch in batches}
+
+
+async def _written(servers: str, topic: str = "") -> Sequence[tuple[TopicPartition, int, int, list[memoryview]]]:
+    """The batches of each partition, and its bounds; of all topics if none is named."""
     from gnomon.spark.planning import bounds_of
 
     found = []
     async with open_trio_world() as world, KafkaBrokers(world, parse_addresses(servers), "decoded") as brokers:
         topics = await brokers.retried("", brokers.topics)
-        ids = {TopicPartition(name, number): topic.id for name, topic in topics.items() for number in topic.leaders}
+        named = {name: found for name, found in topics.items() if topic in ("", name)}
+        ids = {TopicPartition(name, number): each.id for name, each in named.items() for number in each.leaders}
         starts, ends = await bounds_of(brokers, ids)
         for place, topic_id in ids.items():
             batches: list[memoryview] = []

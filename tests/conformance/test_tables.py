@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from decoded_topics import codecs
 from tables import PARTITIONS, TTL, contents, history, keys_of
 
 import gnomon
@@ -16,7 +17,7 @@ from gnomon.client.tables.blocking_table import BlockingTable
 from families.group import read
 
 if TYPE_CHECKING:
-    from conftest import Client
+    from conftest import Broker, Client
 
 
 KEYS = [b"key %d" % number for number in range(12)]
@@ -58,7 +59,9 @@ def test_a_null_value_deletes_the_key(client: Client, table: BlockingTable) -> N
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_table_has_the_values_of_compressed_batches(client: Client, table: BlockingTable, codec: str) -> None:
+def test_a_table_has_the_values_of_compressed_batches(
+    client: Client, broker: Broker, table: BlockingTable, codec: str
+) -> None:
     if codec not in client.codecs():
         pytest.skip(f"{client.name} has no {codec} here")
     producer = client.producer(codec=codec, linger_ms=20, kafka_partitioner=True)
@@ -68,6 +71,7 @@ def test_a_table_has_the_values_of_compressed_batches(client: Client, table: Blo
     offsets = producer.flush()
     producer.close()
     assert contents(table) == {key: (values[key], offset) for key, offset in zip(values, offsets, strict=True)}
+    assert codecs(broker.bootstrap_servers, table.topic) == {codec}
 
 
 def test_a_client_reads_each_effect_once_whoever_wrote_it(client: Client, table: BlockingTable) -> None:
