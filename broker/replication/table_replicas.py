@@ -4,7 +4,7 @@
    and not that of the source, whose leader has the table itself.
 2. A replica ends when this broker leads neither any more. If it begins to lead the source, the replica stays until the
    table takes it over.
-3. The look after a change costs nothing but for tables with shadows.
+3. A change costs a look at the tables with shadows, and nothing where there are none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of one partition that this broker leads: loads it, follows the log, and serves its reads.
 
-1. The table is loaded on the first use: from its store if that is a prefix of the log (`table_origin`), and from there
-   on from the log. A partition whose table nobody uses pays for the checks of its batches alone.
+1. The table is loaded once its log is open, since keys of Kafka's producers expire, too: it begins with a replica of
+   this broker, its store or its snapshot (`table_origin`), and goes on from the log.
 2. While the table is being loaded, the batches that are given out are kept (`_collected`). The table goes live once
    everything before them is applied from the log, and then the kept ones in their order.
 3. Nothing is decided or read before the table is live. Requests wait for that for at most WAIT_SECONDS, then they are
@@ -25,8 +25,8 @@ from gnomon.broker.partition.log_view import ViewBehind
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import Duplicate
 from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, TakesLong
+from gnomon.broker.tables.engines.memory_engine import MemoryEngine
 from gnomon.broker.tables.loaded_table import LoadedTable, TableBehind, TablesShare, in_turns
-from gnomon.broker.tables.memory_engine import MemoryEngine
 from gnomon.broker.tables.paced_calls import PacedCalls
 from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
@@ -144,8 +144,8 @@ class HostedTable:
         """See `HostedView`."""
         self._stop_following()
         self.watches.wake()
-        if self._used:
-            self._load_soon()
+        self._used = True
+        self._load_soon()
 
     def ended(self) -> None:
         """See `HostedView`."""
@@ -397,7 +397,7 @@ class HostedTable:
             await in_turns(table.end(), self._clock)
 
     async def _taken_over(self, log: PartitionLog) -> LoadedTable | None:
-        """What a replica of this broker has loaded, if it fits to the log."""
+        """The table that a replica of this broker has loaded, if it fits to the log."""
         table = await self._replica()
         if table is None:
             return None

@@ -14,6 +14,7 @@ from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.readable import Readable
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.storage import Storage
+from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.loaded_table import LoadedTable, TablesShare
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
@@ -21,7 +22,6 @@ from gnomon.broker.tables.stored.tables_directory import TablesDirectory
 from gnomon.broker.tables.stored.tables_store import TablesStore
 from gnomon.broker.tables.table_origin import TableHome
 from gnomon.broker.tables.table_replica import TableReplica
-from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.tables.changes import KeyPlacement
 from gnomon.log.topic import Topic
 from gnomon.runtime.logs import Logger

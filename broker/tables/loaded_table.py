@@ -1,4 +1,4 @@
-"""The table of one partition that this broker has loaded, whoever follows the log: its leader, or a replica.
+"""The table of one partition that this broker has loaded, as the leader of the partition or as a replica.
 
 1. It belongs to one follower at a time. A leader takes over what a replica of this broker has, and goes on from there.
 2. Batches are applied in the order of the log, a part in each turn. What is applied is durable.

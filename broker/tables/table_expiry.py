@@ -15,7 +15,7 @@ from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.unpacking.batch_client import BrokerItself
-from gnomon.broker.tables.table_engine import TableEngine
+from gnomon.broker.tables.engines.table_engine import TableEngine
 from gnomon.broker.tables.transaction import ExpireKey, Transaction
 from gnomon.log.tables.key_entry import revision_of
 from gnomon.runtime.timers import Timer, Timers

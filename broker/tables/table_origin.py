@@ -13,15 +13,15 @@ from __future__ import annotations
 import uuid
 from typing import NamedTuple
 
-from gnomon.broker.tables.memory_engine import MemoryEngine
+from gnomon.broker.tables.engines.memory_engine import MemoryEngine
+from gnomon.broker.tables.engines.table_engine import TableEngine
+from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.broker.tables.recent_operations import DoneOperation
 from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
 from gnomon.broker.tables.stored.tables_store import StoredTable, TablesStore
-from gnomon.broker.tables.table_engine import TableEngine
 from gnomon.broker.tables.table_log import LogUnreadable, TableLog
 from gnomon.broker.tables.table_state import TableState
-from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.entry import Offset
 from gnomon.log.log_reader import LogBounds
 from gnomon.log.tables.operation_id import OperationId

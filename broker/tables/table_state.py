@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from gnomon.broker.tables.engines.table_engine import TableEngine
 from gnomon.broker.tables.recent_operations import DoneOperation, RecentOperations
-from gnomon.broker.tables.table_engine import TableEngine
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import NO_TTL, KeyChange, TableChanges
 from gnomon.log.tables.key_entry import EXPIRY_MS_MAX, NEVER, numbers_of, pack_entry

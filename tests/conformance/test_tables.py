@@ -122,15 +122,12 @@ def test_a_time_to_live_ends_in_a_deletion_after_it_and_not_before(client: Clien
     assert entry.expires_ms == lasting.timestamp_ms + HOUR_MS
 
 
-def test_a_key_that_expired_before_the_first_native_call_is_deleted_after_it(
-    client: Client, table: BlockingTable
-) -> None:
+def test_a_key_expires_without_a_native_call(client: Client, table: BlockingTable) -> None:
     (key,) = keys_of(1)
     producer = client.producer(kafka_partitioner=True)
     producer.send(table.topic, b"short", key=key, headers=((TTL, b"1"),))
     producer.flush()
     producer.close()
-    table.count()
     put, deleted = history(client, table.topic, 1, 2)
     assert (deleted.key, deleted.value) == (key, None)
     assert deleted.timestamp_ms > put.timestamp_ms

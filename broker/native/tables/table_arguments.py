@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gnomon.broker.native.arguments import checked
-from gnomon.broker.tables.memory_engine import prefix_end
+from gnomon.broker.tables.engines.memory_engine import prefix_end
 from gnomon.broker.tables.transaction import Transaction
 from gnomon.client.errors import InvalidCall
 from gnomon.client.protocol import OUTSTANDING_MAX, SCAN_ENTRIES_MAX

@@ -21,10 +21,10 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledgers.catalog import Ledger
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.stretches import bytes_from, last_stretch, stretches
+from gnomon.broker.tables.engines.table_image import TableImage
 from gnomon.broker.tables.recent_operations import DoneOperation
 from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
 from gnomon.broker.tables.stored.store_forms import RowDamaged
-from gnomon.broker.tables.table_image import TableImage
 from gnomon.broker.tables.table_log import LogUnreadable, TableLog
 from gnomon.broker.tables.table_state import TableState
 from gnomon.log.entry import Offset

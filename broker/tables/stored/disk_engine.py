@@ -15,15 +15,15 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, Final
 
-from gnomon.broker.tables.layers import Layer, newest_of
-from gnomon.broker.tables.memory_engine import MemoryEngine
+from gnomon.broker.tables.engines.layers import Layer, newest_of
+from gnomon.broker.tables.engines.memory_engine import MemoryEngine
+from gnomon.broker.tables.engines.table_image import NotedEntries, TableImage
+from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.broker.tables.recent_operations import OperationChange
 from gnomon.broker.tables.stored import store_forms as forms
 from gnomon.broker.tables.stored.removal import remove_rows
 from gnomon.broker.tables.stored.store_forms import RowDamaged, TablePosition
 from gnomon.broker.tables.stored.unflushed import DELETED, Unflushed, write_entries, write_operations
-from gnomon.broker.tables.table_image import NotedEntries, TableImage
-from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.entry import Offset
 from gnomon.runtime.disk.commit import PAGE_ERRORS
 from gnomon.runtime.world import Environment

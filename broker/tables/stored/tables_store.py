@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.broker.tables.recent_operations import DoneOperation
 from gnomon.broker.tables.stored import store_forms as forms
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
 from gnomon.broker.tables.stored.removal import remove_rows
 from gnomon.broker.tables.stored.store_forms import RowDamaged, TablePosition
-from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.tables.operation_id import OperationId
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import DiskFull, Environment, World

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from gnomon.broker.tables.layers import Layer
-from gnomon.broker.tables.memory_engine import MemoryEngine
+from gnomon.broker.tables.engines.layers import Layer
+from gnomon.broker.tables.engines.memory_engine import MemoryEngine
+from gnomon.broker.tables.engines.table_image import NotedEntries
+from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.broker.tables.recent_operations import OperationChange
 from gnomon.broker.tables.stored import store_forms as forms
-from gnomon.broker.tables.table_image import NotedEntries
-from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.tables.key_entry import NEVER, numbers_of, pack_entry
 
 DELETED: Final = pack_entry(b"", -1, -1, 0, NEVER)

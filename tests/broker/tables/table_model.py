@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gnomon.broker.tables.memory_engine import MemoryEngine
+from gnomon.broker.tables.engines.memory_engine import MemoryEngine
+from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.broker.tables.table_state import TableState
-from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import NO_TTL, KeyChange, TableChanges
 from gnomon.log.tables.key_entry import NEVER, KeyEntry, unpack_entry

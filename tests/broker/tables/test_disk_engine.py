@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these t
 
 from lmdb_environment import LmdbEnvironment, run
 
-from gnomon.broker.tables.memory_engine import prefix_end
+from gnomon.broker.tables.engines.memory_engine import prefix_end
+from gnomon.broker.tables.engines.table_image import TableImage
+from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.broker.tables.recent_operations import DoneOperation
 from gnomon.broker.tables.stored import store_forms as forms
 from gnomon.broker.tables.stored.disk_engine import COUNTED_AT_ONCE, DiskEngine
 from gnomon.broker.tables.stored.store_forms import RowDamaged, TablePosition
-from gnomon.broker.tables.table_image import TableImage
-from gnomon.broker.tables.tables_memory import TablesMemory
 from gnomon.log.entry import Offset
 from gnomon.log.tables.key_entry import NEVER, numbers_of, pack_entry
 from gnomon.runtime.world import DiskFull

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.broker.tables.memory_engine import ENTRY_BYTES, MemoryEngine, prefix_end
-from gnomon.broker.tables.tables_memory import TablesMemory
+from gnomon.broker.tables.engines.memory_engine import ENTRY_BYTES, MemoryEngine, prefix_end
+from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.log.tables.key_entry import NEVER, pack_entry
 
 KEYS = st.binary(max_size=3) | st.sampled_from([b"\xff" * 500, b"\xff" * 499, b"\0" * 500])

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from table_scenario import TABLES
+import trio
+from table_scenario import TABLES, TABLES_OF_CLUSTER
 
 from gnomon.bookie.ledgers.ledger import Ledger
+from gnomon.broker.tables.engines.table_image import TableImage
 from gnomon.broker.tables.hosted_table import HostedTable
+from gnomon.broker.tables.loaded_table import LoadedTable
 from gnomon.broker.tables.recent_operations import RecentOperations
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.broker.tables.stored import store_forms as forms
@@ -16,13 +19,14 @@ from gnomon.broker.tables.stored import unflushed
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
 from gnomon.broker.tables.stored.store_forms import TablePosition
 from gnomon.broker.tables.stored.unflushed import Unflushed
-from gnomon.broker.tables.table_image import TableImage
 from gnomon.broker.tables.table_log import TableLog
+from gnomon.broker.tables.table_replica import TableReplica
 from gnomon.broker.tables.table_state import TableState
 from gnomon.log.entry import Offset
 from gnomon.log.tables.key_entry import NEVER, numbers_of
 from gnomon.log.tables.snapshot_form import TABLES as SNAPSHOTS
 
+from planted import shadows
 from planted.planted_bug import ScenarioBugs
 
 STORED_TABLE_BUGS = ScenarioBugs(TABLES)
@@ -184,3 +188,48 @@ def digest_ignored(patch: pytest.MonkeyPatch) -> None:
             return
 
     patch.setattr(SnapshotLedgers, "parts", unchecked)
+
+
+@planted(
+    "a replica applies what is stored and not confirmed",
+    breaks="broker.tables.table_replica 1",
+    scenario=TABLES_OF_CLUSTER,
+)
+def stored_and_applied(patch: pytest.MonkeyPatch) -> None:
+    shadows.stored_is_confirmed(patch)
+
+
+@planted("a replica shows a part of a batch", breaks="broker.tables.loaded_table 2", scenario=TABLES_OF_CLUSTER)
+def part_of_a_batch(patch: pytest.MonkeyPatch) -> None:
+    def whatever(replica: Any, look: Any, refuse: Any) -> None:
+        if replica._table is None:
+            refuse("the replica of the table is being loaded")
+        else:
+            look(replica._table.state)
+
+    patch.setattr(TableReplica, "look", whatever)
+
+
+@planted("a leader and a replica apply to one state", breaks="broker.tables.loaded_table 1", scenario=TABLES_OF_CLUSTER)
+def two_followers(patch: pytest.MonkeyPatch) -> None:
+    async def shared(replica: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        return replica._table
+
+    patch.setattr(TableReplica, "taken", shared)
+
+
+@planted(
+    "a flush that is under way is given up by a take-over",
+    breaks="broker.tables.loaded_table 1",
+    scenario=TABLES_OF_CLUSTER,
+)
+def flush_given_up(patch: pytest.MonkeyPatch) -> None:
+    follow = LoadedTable.follow
+
+    def ending(table: Any, log: Any) -> None:
+        follow(table, log)
+        if table.flushes is not None:
+            table.flushes.end()
+
+    patch.setattr(LoadedTable, "follow", ending)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Protocol
 
-from gnomon.broker.tables.table_image import TableImage
+from gnomon.broker.tables.engines.table_image import TableImage
 
 
 class TableEngine(Protocol):

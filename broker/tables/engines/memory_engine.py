@@ -14,9 +14,9 @@ from typing import Final
 
 from sortedcontainers import SortedList
 
-from gnomon.broker.tables.layers import Layer
-from gnomon.broker.tables.table_image import NotedEntries, TableImage
-from gnomon.broker.tables.tables_memory import TablesMemory
+from gnomon.broker.tables.engines.layers import Layer
+from gnomon.broker.tables.engines.table_image import NotedEntries, TableImage
+from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.log.tables.key_entry import NEVER, numbers_of
 
 SHARDS: Final = 256

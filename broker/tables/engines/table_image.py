@@ -13,7 +13,7 @@ from typing import Final
 
 from sortedcontainers import SortedDict
 
-from gnomon.broker.tables.layers import Layer, newest_of
+from gnomon.broker.tables.engines.layers import Layer, newest_of
 
 NOTED_BYTES: Final = 200
 """The memory of a noted entry besides its key and its value."""
