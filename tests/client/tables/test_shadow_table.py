@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
+import trio
 
+from gnomon.broker.tables import table_state
 from gnomon.client.client import connect
 from gnomon.client.errors import InvalidCall, NotATable
 from gnomon.client.tables.table import Table
+from gnomon.log.tables.operations import PutKey
 from gnomon.log.tables.table_entry import TableEntry
 from gnomon.testing.simulation.coverage import Coverage
 from gnomon.testing.simulation.simulation import Simulation, simulate
@@ -68,8 +71,9 @@ def test_a_shadow_of_a_table_shows_the_entries_of_its_source_to_stale_reads(engi
     with_shadow(engine, scenario)
 
 
+@pytest.mark.parametrize("brokers", [2, 3])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_broker_of_the_shadow_takes_the_table_over_without_loading_it(engine: str) -> None:
+def test_the_broker_of_the_shadow_takes_the_table_over_without_loading_it(engine: str, brokers: int) -> None:
     async def scenario(cluster: BrokerCluster, wire: WireCluster, table: Table, shadow: Table) -> None:
         await fill(table)
         before = (await table.scan()).entries
@@ -82,8 +86,38 @@ def test_the_broker_of_the_shadow_takes_the_table_over_without_loading_it(engine
         assert cluster.leader("settings", 0) == next_leader
         assert await table.put(b"k1", b"after") == 30
         assert (await shown(wire, shadow, 30))[1].value == b"after"
+        await fill(table)
+        await wire.world.clock.sleep(3)
+        await fill(table)
+        (status,) = await table.status(digest=True)
+        assert (status.revision, status.keys) == (90, 7)
 
-    assert with_shadow(engine, scenario).counts["log/table_taken_over"] == 1
+    assert with_shadow(engine, scenario, brokers).counts["log/table_taken_over"] == 1
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_stale_read_of_a_shadow_shows_a_batch_as_a_whole(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_state, "APPLIED_AT_ONCE", 1)
+    seen: set[int] = set()
+
+    async def scenario(cluster: BrokerCluster, wire: WireCluster, table: Table, shadow: Table) -> None:
+        await shown(wire, shadow, -1)
+
+        async def write() -> None:
+            for number in range(5):
+                await table.txn(then=[PutKey(b"k%02d" % key, b"%d" % number) for key in range(40)])
+                await wire.world.clock.sleep(0.2)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            while len(seen) < 200 and not (seen and max(seen) >= 199):
+                page = await shadow.scan(stale=True)
+                assert len({entry.value for entry in page.entries}) <= 1
+                seen.add(page.revisions[0])
+                await wire.world.clock.sleep(0.002)
+
+    with_shadow(engine, scenario)
+    assert len(seen) > 3
 
 
 def test_a_replica_is_opened_without_a_reader() -> None:

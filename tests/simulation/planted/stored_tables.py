@@ -199,7 +199,11 @@ def stored_and_applied(patch: pytest.MonkeyPatch) -> None:
     shadows.stored_is_confirmed(patch)
 
 
-@planted("a replica shows a part of a batch", breaks="broker.tables.loaded_table 2", scenario=TABLES_OF_CLUSTER)
+@planted(
+    "a replica shows a part of a batch",
+    breaks="broker.tables.loaded_table 2",
+    found_by="tests/client/tables/test_shadow_table.py",
+)
 def part_of_a_batch(patch: pytest.MonkeyPatch) -> None:
     def whatever(replica: Any, look: Any, refuse: Any) -> None:
         if replica._table is None:
