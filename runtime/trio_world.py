@@ -5,10 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -84,6 +85,14 @@ class TrioDisk:
     def salvage(self, path: Path, *, databases: Sequence[str], omit: Collection[bytes]) -> bool:
         """See `Disk.salvage`."""
         return salvage(path, databases=databases, omit=omit)
+
+    def set_aside(self, path: Path) -> None:
+        """See `Disk.set_aside`."""
+        damaged = path.with_name(f"{path.name}.damaged")
+        shutil.rmtree(damaged, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            path.rename(damaged)
+        sync_directory(path.parent)
 
     def read_file(self, path: Path) -> bytes | None:
         """See `Disk.read_file`."""

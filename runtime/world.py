@@ -45,6 +45,10 @@ class DiskFailed(WorldError):
     """The device failed a write or sync (EIO): the environment commits nothing more; the node must stop itself."""
 
 
+class StoreDamaged(DiskFailed):
+    """The file of an environment is damaged, or cut short: it was not opened."""
+
+
 class DirectoryTaken(WorldError):
     """Another process holds the data directory."""
 
@@ -257,7 +261,13 @@ class Disk(Protocol):
     def open_environment(
         self, path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability
     ) -> Environment:
-        """Opens or creates the LMDB environment at the folder `path` with these named databases."""
+        """Opens or creates the LMDB environment at the folder `path` with these named databases.
+
+        Raises:
+            DiskFull: no space to create it.
+            StoreDamaged: its file is damaged.
+            DiskFailed: the device failed.
+        """
 
     def salvage(self, path: Path, *, databases: Sequence[str], omit: Collection[bytes]) -> bool:
         """Replaces a damaged environment, which is not open, by one of the records that can be read.
@@ -269,6 +279,12 @@ class Disk(Protocol):
 
         Returns:
             Whether it was replaced.
+        """
+
+    def set_aside(self, path: Path) -> None:
+        """Renames a folder, if it exists, to its name with `.damaged`, in the place of an earlier one.
+
+        No environment in it is open.
         """
 
     def read_file(self, path: Path) -> bytes | None:

@@ -293,7 +293,7 @@ class HostedTable:
 
     def _discard(self, error: RowDamaged) -> None:
         """The stored table is damaged: it is loaded again, and begins with nothing."""
-        self._origin.discard(str(error))
+        self._origin.discard(error)
         self._let_go()
         self._load_soon()
 
@@ -362,7 +362,7 @@ class HostedTable:
                     reason = "the partition was opened again while its table was loaded"
         except RowDamaged as error:
             reason = str(error)
-            self._origin.discard(reason)
+            self._origin.discard(error)
             self._let_go()
         except NOT_LOADED as error:
             reason = str(error)

@@ -59,7 +59,7 @@ class HostedTables:
         self._share = TablesShare(settings, batch_thread, world.clock, timers, self._tasks, trio.Lock())
         self.memory = TablesMemory(settings.memory_bytes_max)
         """Counts the entries of the tables in memory."""
-        self.store = TablesStore(world, directory.open, exists, self._tasks)
+        self.store = TablesStore(world, directory, exists, self._tasks, log)
         """Has the tables on disk."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

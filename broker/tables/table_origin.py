@@ -19,6 +19,7 @@ from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.broker.tables.recent_operations import DoneOperation
 from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
+from gnomon.broker.tables.stored.store_forms import PageDamaged, RowDamaged
 from gnomon.broker.tables.stored.tables_store import StoredTable, TablesStore
 from gnomon.broker.tables.table_log import LogUnreadable, TableLog
 from gnomon.broker.tables.table_state import TableState
@@ -56,10 +57,12 @@ class TableOrigin:
         self._logger = logger
         self._is_damaged = False
 
-    def discard(self, reason: str) -> None:
+    def discard(self, error: RowDamaged) -> None:
         """The stored table is damaged: the next one begins without it."""
         self._is_damaged = True
-        self._tell_discarded(reason)
+        self._tell_discarded(str(error))
+        if isinstance(error, PageDamaged) and self._home.store is not None:
+            self._home.store.page_damaged()
 
     def _tell_discarded(self, reason: str) -> None:
         advice = "it is restored from its snapshot and its log"

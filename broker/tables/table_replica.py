@@ -78,7 +78,7 @@ class TableReplica:
                     await self._changed.wait()
                     continue
             except RowDamaged as error:
-                self._origin.discard(str(error))
+                self._origin.discard(error)
                 await self._let_go()
             except DiskFailed:
                 raise

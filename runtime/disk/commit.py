@@ -31,7 +31,7 @@ from gnomon.runtime.disk.page import DamagedPage
 from gnomon.runtime.disk.pages import check_pages
 from gnomon.runtime.disk.room import Room
 from gnomon.runtime.outcome import committed
-from gnomon.runtime.world import CommitCounts, DiskFailed, DiskFull, Durability, Freeing, WorldError
+from gnomon.runtime.world import CommitCounts, DiskFailed, DiskFull, Durability, Freeing, StoreDamaged, WorldError
 
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[Any], Any]
@@ -107,7 +107,7 @@ def check_file(path: Path, *, pages_max: float = START_PAGES_MAX) -> None:
     except (lmdb.Error, OSError) as error:
         raise _unsound(path, error) from error
     if found_bytes < used_bytes:
-        raise DiskFailed(
+        raise StoreDamaged(
             f"{file} was cut short: it has {found_bytes} bytes, and what was written ends at {used_bytes}: {RESTORE}"
         )
     _check_pages(file, pages_max)
@@ -118,7 +118,7 @@ def _check_pages(file: Path, pages_max: float) -> None:
     try:
         check_pages(lambda at, count: os.pread(descriptor, count, at), pages_max=pages_max)
     except DamagedPage as error:
-        raise DiskFailed(f"{file} is damaged: {error}: {RESTORE}") from None
+        raise StoreDamaged(f"{file} is damaged: {error}: {RESTORE}") from None
     finally:
         os.close(descriptor)
 
@@ -180,8 +180,9 @@ def commit_group(environment: lmdb.Environment, path: Path, operations: Iterable
 
 
 def _unsound(path: Path, error: Exception) -> DiskFailed:
-    advice = f": {RESTORE}" if isinstance(error, lmdb.Error) else ""
-    return DiskFailed(f"cannot open the store at {path}: {error}{advice}")
+    if isinstance(error, lmdb.Error):
+        return StoreDamaged(f"cannot open the store at {path}: {error}: {RESTORE}")
+    return DiskFailed(f"cannot open the store at {path}: {error}")
 
 
 def _full(path: Path, error: Exception) -> DiskFull:

@@ -22,7 +22,7 @@ from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.broker.tables.recent_operations import OperationChange
 from gnomon.broker.tables.stored import store_forms as forms
 from gnomon.broker.tables.stored.removal import remove_rows
-from gnomon.broker.tables.stored.store_forms import RowDamaged, TablePosition
+from gnomon.broker.tables.stored.store_forms import PageDamaged, TablePosition
 from gnomon.broker.tables.stored.unflushed import DELETED, Unflushed, write_entries, write_operations
 from gnomon.log.entry import Offset
 from gnomon.runtime.disk.commit import PAGE_ERRORS
@@ -108,7 +108,7 @@ class DiskEngine:
             try:
                 stored = transaction.get(self._begin + key, db=self._environment.databases[forms.ENTRIES])
             except PAGE_ERRORS as error:
-                raise RowDamaged(f"a page of the store of tables is damaged: {error}") from error
+                raise PageDamaged(f"a page of the store of tables is damaged: {error}") from error
             return None if stored is None else forms.unseal(key, stored)
 
     def put(self, key: bytes, packed: bytes) -> None:
@@ -174,7 +174,7 @@ class DiskEngine:
                             return
                         yield bytes(row), value
             except PAGE_ERRORS as error:
-                raise RowDamaged(f"a page of the store of tables is damaged: {error}") from error
+                raise PageDamaged(f"a page of the store of tables is damaged: {error}") from error
 
     def count(self, first: bytes, end: bytes | None) -> tuple[int, bytes | None]:
         """See `TableEngine`: COUNTED_AT_ONCE in a turn, unless all are asked for."""

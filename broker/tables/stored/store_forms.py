@@ -57,6 +57,10 @@ class RowDamaged(Exception):
     """A row of the store is not what was written."""
 
 
+class PageDamaged(RowDamaged):
+    """A page of the store's file is damaged."""
+
+
 class TablePosition(NamedTuple):
     """The part of a log that a stored table has applied."""
 

@@ -23,7 +23,9 @@ from gnomon.broker.tables.stored import store_forms as forms
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
 from gnomon.broker.tables.stored.removal import remove_rows
 from gnomon.broker.tables.stored.store_forms import RowDamaged, TablePosition
+from gnomon.broker.tables.stored.tables_directory import TablesDirectory
 from gnomon.log.tables.operation_id import OperationId
+from gnomon.runtime.logs import Logger
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import DiskFull, Environment, World
 
@@ -46,18 +48,20 @@ class TablesStore:
     def __init__(
         self,
         world: World,
-        open_environment: Callable[[], Environment],
+        directory: TablesDirectory,
         exists: Callable[[uuid.UUID], bool],
         tasks: Tasks,
+        logger: Logger,
     ) -> None:
         """A store that is not open.
 
         Args:
-            open_environment: opens its environment, with `store_forms.DATABASES`; called in a thread, once.
+            directory: opens its environment, in a thread.
             exists: whether there is a topic with an id.
         """
         self._world = world
-        self._open_environment = open_environment
+        self._directory = directory
+        self._logger = logger
         self._exists = exists
         self._tasks = tasks
         self._environment: Environment | None = None
@@ -76,7 +80,8 @@ class TablesStore:
         async with self._opening:
             if self._environment is None:
                 if self._begun is None:
-                    self._begun = await self._world.blocking(self._open_environment)
+                    self._begun = await self._world.blocking(self._directory.open)
+                    self._tell_set_aside()
                 environment = self._begun
                 discarded, topics = await environment.commit(partial(_begin, databases=environment.databases))
                 self._environment = environment
@@ -86,6 +91,15 @@ class TablesStore:
                     if not self._exists(topic_id):
                         await self.remove(topic_id)
         return self._environment
+
+    def _tell_set_aside(self) -> None:
+        if self._directory.problem is not None:
+            advice = "its tables are restored from their snapshots and logs; delete tables.damaged"
+            self._logger.error("tables_set_aside", reason=self._directory.problem, next=advice)
+
+    def page_damaged(self) -> None:
+        """A damaged page was found: the next start makes a new file."""
+        self._tasks.start_soon(self._world.blocking, self._directory.mark_damaged)
 
     @property
     def environment(self) -> Environment | None:

@@ -21,7 +21,7 @@ import random
 import shutil
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -187,6 +187,14 @@ class SimulatedDisk:
         """See `Disk.salvage`: no page of a simulated store is damaged."""
         self._process.check()
         return False
+
+    def set_aside(self, path: Path) -> None:
+        """See `Disk.set_aside`."""
+        self._process.check()
+        damaged = path.with_name(f"{path.name}.damaged")
+        self.remove_folder(damaged)
+        with suppress(FileNotFoundError):
+            self._machine.real(path).rename(self._machine.real(damaged))
 
     def read_file(self, path: Path) -> bytes | None:
         """See `Disk.read_file`."""

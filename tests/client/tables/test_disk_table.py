@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import lmdb
 import pytest
 import trio
 from native_calls import play
@@ -179,6 +180,64 @@ def test_a_damaged_entry_of_the_store_is_restored_from_the_log() -> None:
         assert any("is damaged" in reason for reason in discards(broker))
 
     on_disk(scenario)
+
+
+def test_a_damaged_file_of_the_store_is_set_aside_and_made_again() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await filled(table)
+        before = (await table.scan()).entries
+        broker.machine.kill()
+        file = broker.machine.disk.real(STORES[2]) / "data.mdb"
+        file.write_bytes(b"garbage" * 10_000)
+        await broker.start()
+        assert (await table.scan()).entries == before
+        (event,) = [fields for name, fields in broker.events if name == "tables_set_aside"]
+        assert "cannot open the store at" in str(event["reason"])
+        assert (file.parent.with_name("tables.damaged") / "data.mdb").read_bytes().startswith(b"garbage")
+        await trio.sleep(FLUSHED_SECONDS)
+        await broker.restart()
+        assert (await table.scan()).entries == before
+        assert last_loaded(broker) == 21
+
+    on_disk(scenario)
+
+
+def test_a_store_in_which_a_damaged_page_was_found_is_set_aside_at_the_next_start() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await filled(table)
+        before = (await table.scan()).entries
+        environment = broker.serving.broker.tables.store.environment
+        assert environment is not None
+
+        with pytest.MonkeyPatch.context() as patch:
+            sound = environment.read
+            transactions = iter([DamagedTransaction()])
+            patch.setattr(environment, "read", lambda: next(transactions, None) or sound())
+            assert (await table.get(b"k1")) is not None
+        assert (await table.scan()).entries == before
+        assert any("a page of the store of tables is damaged" in reason for reason in discards(broker))
+        await broker.restart()
+        assert (await table.scan()).entries == before
+        assert [name for name, _ in broker.events if name == "tables_set_aside"] == ["tables_set_aside"]
+        await broker.restart()
+        assert (await table.scan()).entries == before
+        assert [name for name, _ in broker.events if name == "tables_set_aside"] == ["tables_set_aside"]
+
+    on_disk(scenario)
+
+
+class DamagedTransaction:
+    def __enter__(self) -> DamagedTransaction:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def get(self, key: bytes, db: object) -> bytes:
+        raise lmdb.CorruptedError("by the test")
+
+    def cursor(self, db: object) -> object:
+        raise lmdb.CorruptedError("by the test")
 
 
 def test_the_table_of_a_new_topic_of_the_same_name_is_empty() -> None:
