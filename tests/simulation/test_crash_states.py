@@ -21,6 +21,7 @@ TIMES = int(os.environ.get("CRASH_STATES", "1"))
 SEED = int(os.environ.get("CRASH_SEED", "1"))
 SHARES = 2
 ENTRIES, METADATA = "entry_store_scenario.py", "metadata_store_scenario.py"
+TABLES = "table_store_scenario.py"
 
 
 class Recorded:
@@ -70,6 +71,12 @@ def test_no_power_failure_loses_an_entry_that_the_store_acknowledged(tmp_path: P
 
 def test_no_power_failure_loses_a_transaction_that_the_metadata_store_acknowledged(tmp_path: Path) -> None:
     verdicts = Recorded(METADATA, SYNCED, tmp_path).judged(1_000)
+    assert verdicts.bad == []
+    assert verdicts.states >= 500
+
+
+def test_no_power_failure_parts_the_entries_of_a_stored_table_from_their_position(tmp_path: Path) -> None:
+    verdicts = Recorded(TABLES, SYNCED, tmp_path).judged(1_000)
     assert verdicts.bad == []
     assert verdicts.states >= 500
 
