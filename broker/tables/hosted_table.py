@@ -425,7 +425,8 @@ class HostedTable:
             await self._clock.sleep(PAUSE_SECONDS)  # batches that were in flight when the loading began
         else:
             await self._apply_collected(table, log)
-            if not self._collected and not table.is_over:
+            follows = self._collected_from is not None  # otherwise too much came meanwhile, and was not kept
+            if follows and not self._collected and not table.is_over:
                 state.durable(min(log.high_watermark, state.given_out))
                 self._live = not state.is_behind
         return self._live

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these te
 
 from table_on_broker import with_table
 
+from gnomon.broker.tables import hosted_table, table_log, table_state
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import Unavailable
@@ -315,5 +316,35 @@ def test_keys_of_kafka_producers_expire_without_a_native_call(engine: str) -> No
         log = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).log
         assert log is not None
         assert log.high_watermark == 4
+
+    play(run)
+
+
+@pytest.mark.parametrize("kept_bytes", [240_000, 320_000])
+def test_a_table_that_cannot_keep_up_while_it_is_loaded_reads_the_rest_from_its_log(
+    monkeypatch: pytest.MonkeyPatch, kept_bytes: int
+) -> None:
+    monkeypatch.setattr(hosted_table, "COLLECTED_BYTES_MAX", kept_bytes)
+    monkeypatch.setattr(table_state, "APPLIED_AT_ONCE", 1)
+    monkeypatch.setattr(table_log, "READ_BYTES", 1)
+
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        for engine in ("disk", "memory"):
+            await (await broker.connect()).create_topic(engine, configs={**ON_DISK, "gnomon.view.engine": engine})
+            for number in range(30):
+                await client.table(engine).put(b"first", b"%d" % number)
+            await broker.restart()
+            producers = [await broker.connect() for _ in range(8)]
+
+            async def produce(number: int, topic: str = engine, producers: list[BrokerClient] = producers) -> None:
+                for round_number in range(60):
+                    records = [Record(n, key=b"%d %d %d" % (number, round_number, n), value=b"v") for n in range(4)]
+                    batch = build_batch(records, base_timestamp=1)
+                    assert (await producers[number].produce(topic, batch)).error_code == 0
+
+            async with trio.open_nursery() as nursery:
+                for number in range(8):
+                    nursery.start_soon(produce, number)
+            assert await client.table(engine).count() == 1 + 8 * 60 * 4
 
     play(run)
