@@ -9,26 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from recipes import EXAMPLES, recipe
 
 import gnomon
 from gnomon.testing.kafka_broker import KafkaBroker
-
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-
-
-def recipe(name: str) -> Any:
-    spec = spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
