@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import click
 from confluent_kafka.admin import NewTopic
@@ -13,16 +14,18 @@ from gnomon.cli.kafka.attempts import Attempt, finish
 from gnomon.cli.kafka.kafka_client import ANSWER_SECONDS, connect
 from gnomon.cli.kafka.known_names import topic_names
 from gnomon.cli.kv.table_states import snapshot, status
-from gnomon.cli.kv.texts import base64_option, given_bytes, shown_bytes, shown_entry
+from gnomon.cli.kv.texts import base64_option, given_bytes, shown_bytes, shown_entry, shown_txn
+from gnomon.cli.kv.txn_document import UnfitDocument, parse_document
 from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.native.native_client import with_native_client
 from gnomon.cli.options import OFFSET, PARTITIONS, TOPIC, bootstrap_option, native_option
 from gnomon.cli.output import note, output_option, show_list, show_record
+from gnomon.cli.streams import check_input
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import CompareFailed
 from gnomon.client.tables.table import Table
 from gnomon.client.tables.table_watch import TableEvent
-from gnomon.log.tables.table_entry import Page, TableEntry
+from gnomon.log.tables.table_entry import Page, TableEntry, TxnResult
 from gnomon.wire.kafka.errors import ErrorCode
 
 TTL = click.FloatRange(0.001)
@@ -173,6 +176,42 @@ def incr(topic: str, key: str, by: int, as_base64: bool, native: str, output: st
     """Add to the number that is the value of KEY, and show the sum; an absent key counts as 0."""
     wanted = given_bytes(key, as_base64)
     show_record({"value": _on(native, topic, lambda table: table.increment(wanted, by))}, output)
+
+
+@kv.command()
+@click.argument("topic", type=TOPIC, shell_complete=topic_names)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path), default="-")
+@base64_option
+@native_option
+@output_option
+def txn(topic: str, file: Path, as_base64: bool, native: str, output: str) -> None:
+    """Do a transaction on the table TOPIC, and show its answers; the exit code is 5 if a comparison does not hold.
+
+    FILE, or standard input without it, is a JSON object with lists `compare`, `then` and `otherwise`, such as
+
+    \b
+    {"compare": [["value", "leader", "==", "one"]],
+     "then": [["put", "leader", "two", 10], ["incr", "terms", 1]],
+     "otherwise": [["get", "leader"]]}
+    """
+    name, data = str(file), _document_bytes(file)
+    try:
+        document = parse_document(data, as_base64=as_base64)
+    except UnfitDocument as error:
+        raise Failure(f"{'standard input' if name == '-' else name}: {error}", Exit.USAGE) from None
+
+    result = _on(native, topic, lambda table: table.txn(**document._asdict()))
+    assert isinstance(result, TxnResult), "a transaction returns its result"
+    show_record(shown_txn(document.then if result.succeeded else document.otherwise, result, as_base64), output)
+    if not result.succeeded:
+        raise Failure("a comparison does not hold: the operations of `otherwise` were done", Exit.CONFLICT)
+
+
+def _document_bytes(file: Path) -> bytes:
+    if str(file) != "-":
+        return file.read_bytes()
+    check_input()
+    return sys.stdin.buffer.read()
 
 
 @kv.command()

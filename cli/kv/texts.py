@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from gnomon.cli.exit import Exit, Failure
-from gnomon.log.tables.table_entry import TableEntry
+from gnomon.log.tables.key_entry import ABSENT
+from gnomon.log.tables.operations import DeleteKey, GetKey, IncrementKey, KeyOperation, PutKey
+from gnomon.log.tables.table_entry import TableEntry, TxnResult
+
+_WORDS: Mapping[type, str] = {PutKey: "put", DeleteKey: "delete", GetKey: "get", IncrementKey: "incr"}
 
 
 def base64_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,3 +56,19 @@ def shown_entry(entry: TableEntry, as_base64: bool) -> Mapping[str, Any]:
         "expires_ms": entry.expires_ms,
         "partition": entry.partition,
     }
+
+
+def shown_txn(operations: Sequence[KeyOperation], result: TxnResult, as_base64: bool) -> Mapping[str, Any]:
+    """The outcome of a transaction as a record of a command's output; `operations` are those that were done."""
+    answers = []
+    for operation, answer in zip(operations, result.answers, strict=True):
+        row: dict[str, Any] = {"operation": _WORDS[type(operation)], "key": shown_bytes(operation.key, as_base64)}
+        row |= dict.fromkeys(("value", "revision", "create_revision", "version", "expires_ms"))
+        if isinstance(answer, TableEntry):
+            row |= {name: value for name, value in shown_entry(answer, as_base64).items() if name in row}
+        elif isinstance(operation, GetKey):
+            row |= {"revision": ABSENT.revision, "create_revision": ABSENT.create_revision, "version": ABSENT.version}
+        else:
+            row["value" if isinstance(operation, IncrementKey) else "revision"] = answer
+        answers.append(row)
+    return {"succeeded": result.succeeded, "revision": result.revision, "answers": answers}

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,65 @@ def test_numbers_are_added(kv: Run, table: str) -> None:
     assert shown(kv("incr", table, "n", "--by", "-8", "--output", "json")) == {"value": -7}
     kv("put", table, "text", "x")
     assert kv("incr", table, "text").returncode == Exit.USAGE
+
+
+def test_a_transaction_shows_the_answers_of_the_branch_that_was_done(kv: Run, table: str, tmp_path: Path) -> None:
+    kv("put", table, "leader", "one")
+    file = tmp_path / "taken over.json"
+    document = {
+        "compare": [["value", "leader", "==", "one"], ["version", "visits", "==", 0]],
+        "then": [["put", "leader", "two words", 100], ["incr", "visits", 5], ["get", "leader"], ["delete", "absent"]],
+        "otherwise": [["get", "leader"], ["get", "absent"]],
+    }
+    file.write_text(json.dumps(document))
+    done = shown(kv("txn", table, file, "--output", "json"))
+    names = ("operation", "key", "value", "revision", "create_revision", "version", "expires_ms")
+    expires_ms = done["answers"][2]["expires_ms"]
+    assert done == {
+        "succeeded": True,
+        "revision": 2,
+        "answers": [
+            dict(zip(names, ("put", "leader", None, 1, None, None, None), strict=True)),
+            dict(zip(names, ("incr", "visits", 5, None, None, None, None), strict=True)),
+            dict(zip(names, ("get", "leader", "two words", 1, 0, 2, expires_ms), strict=True)),
+            dict(zip(names, ("delete", "absent", None, -1, None, None, None), strict=True)),
+        ],
+    }
+    assert type(expires_ms) is int
+    undone = kv("txn", table, "-", "--output", "json", stdin=json.dumps(document))
+    assert (undone.returncode, "a comparison does not hold" in undone.stderr) == (Exit.CONFLICT, True)
+    assert json.loads(undone.stdout) == {
+        "succeeded": False,
+        "revision": -1,
+        "answers": [
+            dict(zip(names, ("get", "leader", "two words", 1, 0, 2, expires_ms), strict=True)),
+            dict(zip(names, ("get", "absent", None, -1, -1, 0, None), strict=True)),
+        ],
+    }
+    assert "two words" in kv("txn", table, stdin=json.dumps({"then": [["get", "leader"]]})).stdout
+
+
+def test_a_transaction_takes_and_shows_bytes_as_base64(kv: Run, table: str) -> None:
+    document = {"compare": [["value", "/wA=", "==", None]], "then": [["put", "/wA=", "gIE="], ["get", "/wA="]]}
+    done = shown(kv("txn", table, "--base64", "--output", "json", stdin=json.dumps(document)))
+    assert [(answer["key"], answer["value"]) for answer in done["answers"]] == [("/wA=", None), ("/wA=", "gIE=")]
+
+
+def test_a_document_that_is_no_transaction_is_refused_with_the_place_of_the_mistake(
+    kv: Run, table: str, tmp_path: Path
+) -> None:
+    refused = kv("txn", table, stdin='{"then": [["get", "a"], ["put", "a"]]}')
+    assert (refused.returncode, refused.stdout) == (Exit.USAGE, "")
+    assert 'standard input: then[1]: ["put", "a"] is no operation: write ["put", KEY, VALUE]' in refused.stderr
+    file = tmp_path / "broken.json"
+    file.write_text("{}")
+    assert "1 to 1000 operations and comparisons, not 0" in kv("txn", table, file).stderr
+    file.write_text('{"then":\n  [}')
+    refused = kv("txn", table, file)
+    assert (refused.returncode, f"{file}: it is no JSON" in refused.stderr) == (Exit.USAGE, True)
+    assert "line 2 column 4" in refused.stderr
+    assert kv("txn", table, tmp_path / "absent.json").returncode == Exit.USAGE
+    assert kv("history", table).stdout == ""
 
 
 def test_keys_are_listed_in_their_order(kv: Run, table: str) -> None:
