@@ -8,6 +8,7 @@
    refused with the state of the loading, and can be repeated. Reads share a part of each turn (`paced_calls`).
 4. A read is answered after the metadata service has confirmed that no other broker claimed the log since the read
    arrived. So it sees every write that was acknowledged before. Reads that arrive together share a confirmation.
+   While the log takes no appends, reads go on with what is durable.
 5. A table on disk that cannot be flushed falls behind: it gives up what is in flight, and is loaded again from its log
    once there is room. The log goes on meanwhile.
 """
@@ -131,7 +132,11 @@ class HostedTable:
         self._next_refusal_logged = float("-inf")
         """The monotonic second from which on a refused batch is logged."""
         self._expiry = TableExpiry(
-            partition, lambda: self._state.engine if self._live else None, share.clock, share.timers
+            partition,
+            lambda: self._state.engine if self._live else None,
+            self._load_soon,
+            share.clock,
+            share.timers,
         )
 
     @property
@@ -429,6 +434,7 @@ class HostedTable:
             if follows and not self._collected and not table.is_over:
                 state.durable(min(log.high_watermark, state.given_out))
                 self._live = not state.is_behind
+        self._answer_readers()
         return self._live
 
     async def _apply_collected(self, table: LoadedTable, log: PartitionLog) -> None:
@@ -478,7 +484,19 @@ class HostedTable:
         Args:
             stale: whether the state may be older, as that of a broker that was replaced.
         """
-        self.when_live(partial(self._read, look, refuse, stale))
+        ready = partial(self._read, look, refuse, stale)
+        if self._live or not self._shows_all:
+            self.when_live(ready)
+            return
+        self._used = True
+        self._load_soon()  # opens the log again
+        self._paced.run(partial(ready, None))
+
+    @property
+    def _shows_all(self) -> bool:
+        """Whether the state has everything that is durable, as it has while the log takes no appends, too."""
+        log, state = self._partition.log, self._state
+        return self._live or (log is not None and not state.is_behind and state.applied == log.high_watermark)
 
     def _read(self, look: Look, refuse: Refuse, stale: bool, reason: str | None) -> None:
         if reason is not None or self._partition.log is None:
@@ -489,7 +507,7 @@ class HostedTable:
             self._partition.confirm(partial(self._confirmed, look, refuse))
 
     def _confirmed(self, look: Look, refuse: Refuse, certain: bool) -> None:
-        if certain and self._live:
+        if certain and self._shows_all:
             self._look(look, refuse)
         else:
             refuse(NOT_CONFIRMED)

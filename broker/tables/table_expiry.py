@@ -2,7 +2,8 @@
 
 1. A key is deleted by the clock of the leader, and only if its value is still the one that has expired: the deletion is
    decided in its turn in the log, as any transaction (`ExpireKey`).
-2. The clock is read every EXPIRY_SECONDS_MAX while a key will expire, as it may be set.
+2. While the log takes no appends it is opened again, for otherwise nobody may do so before the keys expire.
+3. The clock is read every EXPIRY_SECONDS_MAX while a key will expire, as it may be set.
 """
 
 from __future__ import annotations
@@ -32,19 +33,27 @@ class TableExpiry:
     """Deletes the expired keys of one table while it is live."""
 
     def __init__(
-        self, partition: Partition, engine: Callable[[], TableEngine | None], clock: Clock, timers: Timers
+        self,
+        partition: Partition,
+        engine: Callable[[], TableEngine | None],
+        load: Callable[[], None],
+        clock: Clock,
+        timers: Timers,
     ) -> None:
         """No key is known to expire.
 
         Args:
             engine: the entries of the live table; None while it is not live.
+            load: opens the log again and loads the table.
         """
         self._partition = partition
         self._engine = engine
+        self._load = load
         self._clock = clock
         self._timers = timers
         self._timer: Timer | None = None
         self._expiring = False
+        self._over = False
 
     def look(self) -> None:
         """Deletes expired keys in time, now that the entries may have changed."""
@@ -63,6 +72,7 @@ class TableExpiry:
 
     def end(self) -> None:
         """The table ends."""
+        self._over = True
         if self._timer is not None:
             self._timer.cancel()
 
@@ -71,7 +81,7 @@ class TableExpiry:
         engine = self._engine()
         keys = [] if engine is None else engine.expiring(self._clock.wall_ms(), EXPIRIES_AT_ONCE)
         if engine is None or not keys:
-            self.look()
+            self._expire_more()
             return
         self._expiring = True
         due = [ExpireKey(key, revision_of(engine.get(key) or b"")) for key in keys]
@@ -86,8 +96,13 @@ class TableExpiry:
         self._timer = self._timers.call_at(self._clock.monotonic() + pause_seconds, self._expire_more)
 
     def _expire_more(self) -> None:
-        self._expiring = False
-        self.look()
+        is_live = self._engine() is not None
+        self._expiring = not is_live and not self._over
+        if is_live:
+            self.look()
+        elif not self._over:  # an append has failed
+            self._load()
+            self._timer = self._timers.call_at(self._clock.monotonic() + EXPIRY_AGAIN_SECONDS, self._expire_more)
 
 
 class _Expiry(BrokerItself):

@@ -10,6 +10,8 @@ from native_calls import play
 from gnomon.client.client import NativeClient
 from gnomon.client.tables.table import Table
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
+from gnomon.wire.kafka.batch import parse_batch
+from gnomon.wire.kafka.records import iterate_records
 
 ENGINES = ("memory", "disk")
 
@@ -31,3 +33,14 @@ def with_table(
             await scenario(broker, kafka, client.table("settings"))
 
         play(run)
+
+
+async def log_of(kafka: BrokerClient) -> list[list[tuple[bytes | None, bytes | None]]]:
+    """Keys and values of the log's records, by batches."""
+    data = memoryview((await kafka.fetch("settings", 0)).records or b"")
+    found = []
+    while data:
+        size = parse_batch(data).size_bytes
+        found.append([(record.key, record.value) for record in iterate_records(data[:size], 1 << 20)])
+        data = data[size:]
+    return found

@@ -28,14 +28,13 @@ from gnomon.log.tables.operations import DeleteKey, GetKey, IncrementKey, PutKey
 from gnomon.log.tables.table_entry import TableEntry
 from gnomon.runtime.settings.settings import TableSettings
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
-from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.partitioner import partition_of
-from gnomon.wire.kafka.records import Record, build_batch, iterate_records
+from gnomon.wire.kafka.records import Record, build_batch
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these tests: test folders are no packages
 
-from table_on_broker import with_table
+from table_on_broker import log_of, with_table
 
 
 def entry(key: bytes, value: bytes, revision: int, create_revision: int, version: int, **fields: Any) -> TableEntry:
@@ -46,17 +45,6 @@ async def produced(kafka: BrokerClient, *records: Record, partition: int = 0, **
     numbered = [record._replace(offset_delta=delta) for delta, record in enumerate(records)]
     batch = build_batch(numbered, **{"base_timestamp": 1_000, **fields})
     return await kafka.produce("settings", batch, partition=partition)
-
-
-async def log_of(kafka: BrokerClient) -> list[list[tuple[bytes | None, bytes | None]]]:
-    """Keys and values of the log's records, by batches."""
-    data = memoryview((await kafka.fetch("settings", 0)).records or b"")
-    found = []
-    while data:
-        size = parse_batch(data).size_bytes
-        found.append([(record.key, record.value) for record in iterate_records(data[:size], 1 << 20)])
-        data = data[size:]
-    return found
 
 
 def test_a_value_is_read_as_it_was_put() -> None:

@@ -1,0 +1,144 @@
+"""Tables whose broker is cut off from the metadata service, replaced, or short of bookies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from gnomon.client.errors import CompareFailed, Unavailable
+from gnomon.client.tables.table import Table
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this test: test folders are no packages
+
+from table_on_cluster import TableOnCluster, with_table_on_cluster
+
+ANSWERED_SECONDS = 1.2
+"""A broker refuses a read that it cannot confirm within a second."""
+
+
+def test_without_the_metadata_service_reads_and_refusals_wait_while_writes_and_stale_reads_go_on() -> None:
+    async def scenario(on: TableOnCluster) -> None:
+        async with on.client() as client, on.peer(on.leader) as peer:
+            table = client.table("settings")
+            first = await table.put(b"a", b"0")
+            topic_id, _ = await peer.call("lookup", "settings")
+            on.cut_off(*on.cluster.brokers)
+            second = await table.put(b"a", b"1", revision=first)
+            entry = await table.get(b"a", stale=True)
+            assert entry is not None
+            assert (entry.value, entry.revision) == (b"1", second)
+            with pytest.raises(CompareFailed):
+                await table.put(b"a", b"2", revision=first)
+            for method, *args in (
+                ("table_get", b"a", False),
+                ("table_scan", b"", None, 9, False, False),
+                ("table_count", b""),
+            ):
+                began = trio.current_time()
+                with pytest.raises(Unavailable, match="does not know whether it still leads"):
+                    await peer.call(method, "settings", topic_id, 0, *args)
+                assert trio.current_time() - began < ANSWERED_SECONDS
+            answered: list[object] = []
+
+            async def refused() -> None:
+                with pytest.raises(CompareFailed) as error:
+                    await table.compare_and_set(b"a", expected=b"0", value=b"2")
+                answered.append(error.value.current and error.value.current.value)
+
+            async def read() -> None:
+                found = await table.get(b"a")
+                answered.append(found and found.value)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(refused)
+                nursery.start_soon(read)
+                await trio.sleep(5)
+                assert answered == []
+                on.bring_back()
+            assert answered == [b"1", b"1"]
+
+    with_table_on_cluster(scenario)
+
+
+def test_reads_that_arrive_together_share_the_question_whether_their_broker_leads() -> None:
+    async def scenario(on: TableOnCluster) -> None:
+        async with on.client() as client:
+            table = client.table("settings")
+            await table.put(b"a", b"0")
+            with on.cluster.counting[on.leader].measure() as cost:
+                async with trio.open_nursery() as nursery:
+                    for _ in range(100):
+                        nursery.start_soon(table.get, b"a")
+            assert 1 <= cost.reads <= 3
+            with on.cluster.counting[on.leader].measure() as cost:
+                await table.get(b"a", stale=True)
+            assert cost.reads == 0
+
+    with_table_on_cluster(scenario)
+
+
+async def replaced(on: TableOnCluster) -> None:
+    """Cuts the leader off from the metadata service; returns when the other broker leads."""
+    old = on.leader
+    new = next(number for number in on.cluster.brokers if number != old)
+    on.cut_off(old)
+    while on.cluster.leader_by(new, "settings", 0) != new:  # noqa: ASYNC110 - the simulation has no event for it
+        await trio.sleep(0.1)
+
+
+async def value_of(table: Table, key: bytes, *, stale: bool = False) -> bytes | None:
+    entry = await table.get(key, stale=stale)
+    return None if entry is None else entry.value
+
+
+def test_a_leader_that_was_replaced_shows_old_values_to_stale_reads_alone() -> None:
+    async def scenario(on: TableOnCluster) -> None:
+        async with on.client("before") as before, on.client("after") as after:
+            table, other = before.table("settings"), after.table("settings")
+            await table.put(b"a", b"old")
+            await replaced(on)
+            await other.put(b"a", b"new")
+            assert await value_of(table, b"a", stale=True) == b"old"
+            assert await value_of(table, b"a") == b"new"
+
+    with_table_on_cluster(scenario)
+
+
+def test_a_write_at_a_fenced_leader_is_done_once_by_the_next_one_and_its_watches_go_on_there() -> None:
+    async def scenario(on: TableOnCluster) -> None:
+        async with on.client("before") as before, on.client("after") as after:
+            table, other = before.table("settings"), after.table("settings")
+            async with table.watch() as watch:
+                assert await table.increment(b"n") == 1
+                await replaced(on)
+                assert await other.increment(b"n") == 2
+                assert await table.increment(b"n") == 3
+                with trio.fail_after(60):
+                    events = [await watch.__anext__() for _ in range(3)]
+                assert [(event.value, event.revision) for event in events] == [(b"1", 0), (b"2", 1), (b"3", 2)]
+                assert await table.increment(b"n") == 4
+                assert (await watch.__anext__()).revision == 3
+
+    with_table_on_cluster(scenario)
+
+
+def test_reads_go_on_in_a_cluster_whose_bookies_have_no_room() -> None:
+    async def scenario(on: TableOnCluster) -> None:
+        async with on.client() as client, on.client("writer") as writer:
+            table = client.table("settings")
+            await table.put(b"a", b"0")
+            for bookie in on.cluster.ledgers.bookies.values():
+                bookie.disk.conditions.full = True
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(writer.table("settings").put, b"a", b"1")
+                for _ in range(3):
+                    await trio.sleep(2)
+                    assert await value_of(table, b"a") == b"0"
+                for bookie in on.cluster.ledgers.bookies.values():
+                    bookie.disk.conditions.full = False
+            assert await value_of(table, b"a") == b"1"
+
+    with_table_on_cluster(scenario)
