@@ -315,8 +315,9 @@ class HostedTable:
             self._look(look, refuse)
 
     def lost(self) -> None:
-        """See `LogView`."""
+        """See `LogView`. If another broker has claimed the log, the watches learn it in their next turn."""
         self._stop_following()
+        self.watches.wake()
 
     def _stop_following(self) -> None:
         """The batches that are not durable are lost, or they are read from the log later."""
@@ -448,6 +449,11 @@ class HostedTable:
             records += len(changes.changes)
         if self._collected or state.is_behind:
             await table.apply_all()
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the log is readable: after another broker has claimed it, it is not."""
+        return self._partition.log is not None
 
     def _progress(self) -> str:
         log = self._partition.log

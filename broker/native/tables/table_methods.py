@@ -194,7 +194,7 @@ class TableMethods:
                 sent = await _send(call, watch, batches) or sent
             if batches:
                 continue
-            if watch.is_over:
+            if watch.is_over or not table.has_log:
                 raise NotLeader("another broker leads the partition from now on")
             with trio.move_on_after(PROGRESS_SECONDS):
                 await watch.woken()
