@@ -139,13 +139,13 @@ class TableWatch:
         elif first is None:
             revision, _, _ = await partition.scan(self._prefix, None, 1, keys_only=True, stale=False)
             first = revision + 1
-        position, failures, since = first, 0, self._clock.monotonic()
+        position, failures, since = first, 0, 0.0
         held: list[TableEvent] = []
         while True:
             try:
                 async with partition.watch(self._prefix, position) as items:
                     async for end, changes in items:
-                        failures, since = 0, self._clock.monotonic()
+                        failures = 0
                         held += [event for item in changes if (event := _event(item, index, shown)) is not None]
                         if end is None:
                             continue
@@ -154,6 +154,7 @@ class TableWatch:
                         held, position = [], end
             except RETRIABLE as error:
                 held = []
+                since = since if failures else self._clock.monotonic()
                 failures += 1
                 if self._clock.monotonic() - since > TRY_SECONDS:
                     raise error if isinstance(error, NativeError) else Unavailable(str(error)) from error

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from native_calls import native, play
 
+from gnomon.broker.native.tables.table_methods import PROGRESS_SECONDS
+from gnomon.broker.tables.table_watches import KEPT_BYTES
 from gnomon.client.client import NativeClient
-from gnomon.client.errors import Compacted, InvalidCall, NotATable
+from gnomon.client.errors import BrokerUnreachable, Compacted, InvalidCall, NotATable
+from gnomon.client.leaders import TRY_SECONDS
+from gnomon.client.tables import table_watch
 from gnomon.client.tables.table import Table
+from gnomon.client.tables.table_partition import TablePartition
 from gnomon.client.tables.table_watch import AHEAD_EVENTS, TableEvent, TableWatch
 from gnomon.log.tables.operations import DeleteKey, PutKey
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
@@ -53,6 +59,33 @@ def test_a_watch_shows_the_present_values_and_then_every_change() -> None:  # 2
     with_table(scenario)
 
 
+def test_changes_between_the_pages_of_present_values_are_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:  # 2
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        keys = [b"%d" % number for number in range(5)]
+        written = {key: [await table.put(key, b"")] for key in keys}
+        scan = TablePartition.scan
+
+        async def changed_after(partition: TablePartition, *args: Any, **named: Any) -> Any:
+            page = await scan(partition, *args, **named)
+            for key in keys[:1], keys[-1:]:
+                written[key[0]].append(await table.put(key[0], b""))
+            return page
+
+        monkeypatch.setattr(TablePartition, "scan", changed_after)
+        async with table.watch() as watch:
+            with trio.fail_after(60):
+                while len(written[keys[0]]) < 6:  # noqa: ASYNC110 - a page makes no event
+                    await trio.sleep(0.1)
+                last = await table.put(b"last", b"")
+                shown: dict[bytes, list[int]] = {}
+                while (event := await watch.__anext__()).revision < last:
+                    shown.setdefault(event.key, []).append(event.revision)
+        assert shown == {**written, keys[-1]: written[keys[-1]][-2:]}
+
+    monkeypatch.setattr(table_watch, "PAGE_ENTRIES", 1)
+    with_table(scenario)
+
+
 def test_a_watch_shows_the_keys_with_its_prefix_only() -> None:
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
         async with table.watch(b"a\xff", initial=False) as watch:
@@ -76,6 +109,9 @@ def test_a_watch_from_a_revision_shows_what_was_changed_since() -> None:  # 1
             await nothing_follows(watch)
         with pytest.raises(InvalidCall, match="revision 6 is in the future: the next one is 5"):
             await table.watch(revision=6).__anext__()
+        await table.txn(then=[PutKey(b"a%d" % number, b"") for number in (5, 6, 7)])
+        async with table.watch(b"a", revision=6) as watch:
+            assert await next_events(watch, 2) == [("put", b"a6", b"", 6), ("put", b"a7", b"", 7)]
         with pytest.raises(InvalidCall):
             table.watch(revision=-1)
 
@@ -107,28 +143,51 @@ def test_a_watch_goes_on_after_its_broker_was_killed() -> None:  # 1
     with_table(scenario)
 
 
-def test_a_slow_reader_gets_everything_later() -> None:  # 3
+def test_a_watch_without_changes_for_long_goes_on_after_its_broker_was_killed() -> None:  # 1
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
-        count = 3 * AHEAD_EVENTS
+        async with table.watch() as watch:
+            await trio.sleep(2 * TRY_SECONDS)
+            await broker.restart()
+            await trio.sleep(5)
+            await table.put(b"a", b"1")
+            assert await next_events(watch, 1) == [("put", b"a", b"1", 0)]
+            broker.machine.kill()
+            began = trio.current_time()
+            with pytest.raises(BrokerUnreachable):
+                await watch.__anext__()
+            assert trio.current_time() - began < TRY_SECONDS + 5
+
+    with_table(scenario)
+
+
+def test_a_slow_reader_gets_everything_later_and_costs_its_broker_no_memory() -> None:  # 3
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        count = 8 * AHEAD_EVENTS
         async with table.watch(revision=0) as watch:
             for first in range(0, count, 500):
-                records = [Record(delta, 0, b"%d" % (first + delta), bytes(100)) for delta in range(500)]
+                records = [Record(delta, 0, b"%d" % (first + delta), bytes(500)) for delta in range(500)]
                 assert (await kafka.produce("settings", build_batch(records, base_timestamp=1))).error_code == 0
             await trio.sleep(5)
+            (led,) = broker.serving.broker.partitions.with_own_log()
+            watches: Any = led.partition.view.watches  # type: ignore[union-attr]
+            (watching,) = watches._watches
+            assert watching.position < count // 2
+            assert watches._kept_bytes <= KEPT_BYTES
             assert [event[3] for event in await next_events(watch, count)] == list(range(count))
 
     with_table(scenario)
 
 
-def test_many_watches_follow_their_keys() -> None:
+def test_a_thousand_watches_on_a_connection_follow_their_keys() -> None:
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
-        watches = [table.watch(b"key %04d" % number, initial=False) for number in range(200)]
-        await trio.sleep(5)
-        await table.txn(then=[PutKey(b"key %04d" % number, b"%d" % number) for number in range(200)])
+        watches = [table.watch(b"key %04d" % number, initial=False) for number in range(1_000)]
+        await trio.sleep(2)
+        await table.txn(then=[PutKey(b"key %04d" % number, b"%d" % number) for number in range(1_000)])
         await table.txn(then=[DeleteKey(b"key 0007")])
-        for number, watch in enumerate(watches):
-            assert await next_events(watch, 1) == [("put", b"key %04d" % number, b"%d" % number, number)]
-        assert await next_events(watches[7], 1) == [("delete", b"key 0007", None, 200)]
+        with trio.fail_after(PROGRESS_SECONDS / 2):
+            for number, watch in enumerate(watches):
+                assert await next_events(watch, 1) == [("put", b"key %04d" % number, b"%d" % number, number)]
+        assert await next_events(watches[7], 1) == [("delete", b"key 0007", None, 1_000)]
         for watch in watches:
             watch.close()
         await trio.sleep(1)
