@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import trio
 from native_calls import native, play
 
 import gnomon
+from gnomon.broker.native.tables import table_methods
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import (
     CompareFailed,
@@ -22,6 +24,8 @@ from gnomon.client.errors import (
     NotATable,
     TooLarge,
 )
+from gnomon.client.tables.blocking_table import BlockingTable
+from gnomon.client.tables.compared import Compared
 from gnomon.client.tables.table import Table
 from gnomon.log.tables.changes import TTL
 from gnomon.log.tables.operations import DeleteKey, GetKey, IncrementKey, PutKey
@@ -147,6 +151,44 @@ def test_increments_of_many_clients_are_all_counted() -> None:
     with_table(scenario)
 
 
+def test_each_field_is_compared_by_each_operator() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await table.put(b"before", b"")
+        await table.put(b"a", b"l")
+        await table.put(b"a", b"m")
+        present: list[tuple[Compared, list[Any]]] = [  # of each the operands below, equal and above
+            (table.value(b"a"), [b"l", b"m", b"n"]),
+            (table.version(b"a"), [1, 2, 3]),
+            (table.revision(b"a"), [1, 2, 3]),
+            (table.create_revision(b"a"), [0, 1, 2]),
+        ]
+        absent: list[tuple[Compared, list[Any]]] = [
+            (table.version(b"absent"), [-1, 0, 1]),
+            (table.revision(b"absent"), [-2, -1, 0]),
+            (table.create_revision(b"absent"), [-2, -1, 0]),
+        ]
+        for field, operands in (*present, *absent):
+            for operand, holds in zip(operands, ("!=>", "==", "!=<"), strict=True):
+                for operator, comparison in (
+                    ("==", field == operand),
+                    ("!=", field != operand),
+                    ("<", field < operand),
+                    (">", field > operand),
+                ):
+                    done = await table.txn(compare=[comparison])
+                    assert done.succeeded == (operator in holds), comparison
+        for comparison, succeeded in (
+            (table.value(b"absent") == None, True),  # noqa: E711 - a comparison of a transaction
+            (table.value(b"a") == None, False),  # noqa: E711 - a comparison of a transaction
+            (table.value(b"a") != None, True),  # noqa: E711 - a comparison of a transaction
+            (table.value(b"absent") < b"x", False),
+            (table.value(b"absent") > b"", False),
+        ):
+            assert (await table.txn(compare=[comparison])).succeeded is succeeded
+
+    with_table(scenario)
+
+
 def test_a_transaction_does_one_of_its_branches_in_one_batch() -> None:
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
         await table.put(b"a", b"1")
@@ -195,6 +237,26 @@ def test_records_of_kafka_producers_are_values_of_the_same_table() -> None:
         assert await table.get(b"b") == entry(b"b", b"3", 2, 2, 1)
         with pytest.raises(CompareFailed):
             await table.put(b"a", b"4", revision=0)
+
+    with_table(scenario)
+
+
+def test_nobody_reads_half_of_a_long_batch() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        keys = [b"%04d" % number for number in range(3_500)]
+        batches = [[Record(key=key, value=b"%d" % number) for key in keys] for number in range(4)]
+        assert (await produced(kafka, *batches[0])).error_code == ErrorCode.NONE
+        shown = [{each.value for each in (await table.scan(limit=10_000)).entries}]
+
+        async def read() -> None:
+            while shown[-1] != {b"3"}:
+                shown.append({each.value for each in (await table.scan(limit=10_000, stale=True)).entries})
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            for batch in batches[1:]:
+                assert (await produced(kafka, *batch)).error_code == ErrorCode.NONE
+        assert [len(values) for values in shown] == [1] * len(shown)
 
     with_table(scenario)
 
@@ -261,11 +323,84 @@ def test_keys_lie_where_kafkas_default_partitioner_puts_them() -> None:
     with_table(scenario, partitions=3)
 
 
+def test_a_page_names_the_revision_of_each_partition_that_it_shows() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        assert (await table.scan()).revisions == {0: -1, 1: -1, 2: -1}
+        keys = [
+            next(key for number in range(99) if partition_of(key := b"%d" % number, 3) == index) for index in (1, 2)
+        ]
+        await table.put(keys[0], b"")
+        for _ in range(2):
+            await table.put(keys[1], b"")
+        page = await table.scan(b"none")
+        assert (page.entries, page.after, page.revisions) == ([], None, {0: -1, 1: 0, 2: 1})
+
+    with_table(scenario, partitions=3)
+
+
+def test_pages_that_end_early_leave_out_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        keys = [b"%02d" % number for number in range(40)]
+        for key in keys:  # those of partition 0 have long values, so that its pages end first
+            await table.put(key, bytes(300 if partition_of(key, 3) == 0 else 1))
+        found, after = [], None
+        while True:
+            page = await table.scan(after=after)
+            found += page.keys
+            if (after := page.after) is None:
+                break
+        assert found == keys
+
+    monkeypatch.setattr(table_methods, "SCAN_BYTES_MAX", 600)
+    with_table(scenario, partitions=3)
+
+
+ANY_BYTES = (
+    b"",
+    b"\0",
+    b"\0\0",
+    b"a",
+    b"a\0",
+    b"a\xff",
+    b"a\xff\xff",
+    b"b",
+    b"\xff",
+    b"\xff" * 499,
+    b"\xff" * 500,
+    b"\0" * 500,
+)
+
+
+def test_keys_have_any_bytes_and_prefixes_end_anywhere() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        async with table.watch() as watch:
+            await trio.sleep(1)
+            for number, key in enumerate(ANY_BYTES):
+                assert await table.put(key, key + b"\0\xff") == number
+            for _ in range(2):
+                for number, key in enumerate(ANY_BYTES):
+                    assert await table.get(key) == entry(key, key + b"\0\xff", number, number, 1)
+                    found = sorted(each for each in ANY_BYTES if each.startswith(key))
+                    assert (await table.scan(key)).keys == found
+                    assert await table.count(key) == len(found)
+                    after = [each for each in sorted(ANY_BYTES) if each > key]
+                    assert (await table.scan(after=key)).keys == after
+                await broker.restart()
+            for number, key in enumerate(ANY_BYTES):
+                event = await watch.__anext__()
+                assert (event.key, event.revision) == (key, number)
+
+    with_table(scenario)
+
+
 def test_a_value_is_gone_when_its_time_to_live_is_over_and_not_before() -> None:
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
         await table.put(b"a", b"1", ttl_seconds=2.5)
         await table.put(b"b", b"1", ttl_seconds=2.5)
         await table.put(b"b", b"2")
+        expires_ms = [(await table.get(key) or entry(b"", b"", 0, 0, 0)).expires_ms for key in (b"a", b"b")]
+        assert abs((expires_ms[0] or 0) - broker.client_world.clock.wall_ms() - 2_500) < 50
+        assert expires_ms[1] is None
         await trio.sleep(2.4)
         assert await table.get(b"a") is not None
         await trio.sleep(0.6)
@@ -275,6 +410,40 @@ def test_a_value_is_gone_when_its_time_to_live_is_over_and_not_before() -> None:
         found = await table.get(b"after")
         assert found is not None
         assert found.revision == 4
+
+    with_table(scenario)
+
+
+def test_each_key_lives_at_least_as_long_as_its_time_to_live_and_at_most_a_second_longer() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        due: dict[bytes, float] = {}
+        async with table.watch() as watch:
+            await trio.sleep(1)
+            for number in range(30):
+                key, ttl_seconds = b"%d" % number, 0.05 + 0.13 * number
+                await table.put(key, b"", ttl_seconds=ttl_seconds)
+                due[key] = trio.current_time() + ttl_seconds
+            with trio.fail_after(60):
+                while due:
+                    event = await watch.__anext__()
+                    if event.kind == "expired":
+                        assert -0.01 < trio.current_time() - due.pop(event.key) < 1
+
+    with_table(scenario)
+
+
+def test_the_header_of_a_producer_is_the_time_to_live_from_the_time_of_its_record_on() -> None:
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        now_ms = broker.client_world.clock.wall_ms()
+        header = ((TTL, b"2500"),)
+        await produced(kafka, Record(key=b"a", value=b"1", headers=header), base_timestamp=now_ms)
+        await produced(kafka, Record(key=b"b", value=b"1", headers=header), base_timestamp=now_ms - 2_000)
+        await trio.sleep(0.4)
+        assert (await table.scan()).keys == [b"a", b"b"]
+        await trio.sleep(1)
+        assert (await table.scan()).keys == [b"a"]
+        await trio.sleep(2)
+        assert (await table.scan()).keys == []
 
     with_table(scenario)
 
@@ -340,6 +509,8 @@ def test_a_write_beyond_the_memory_of_tables_is_refused_and_deletions_are_not() 
             await table.put(b"3", bytes(2_500))
         answer = await produced(kafka, Record(key=b"3", value=bytes(2_500)))
         assert answer.error_code == ErrorCode.POLICY_VIOLATION
+        assert "would exceed the 10000 of table.memory_bytes_max" in answer.error_message
+        assert (await table.scan()).keys == [b"0", b"1", b"2"]
         assert (await produced(kafka, Record(key=b"0"))).error_code == ErrorCode.NONE
         await table.delete(b"1")
         await table.put(b"3", bytes(2_500))
@@ -359,3 +530,29 @@ def test_an_ordinary_topic_is_no_table() -> None:
         assert gnomon.NotATable is NotATable
 
     play(run)
+
+
+def test_subscriptions_read_the_history_of_a_table() -> None:
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        await kafka.create_topic("settings", configs=CONFIGS)
+        table = client.table("settings")
+        await table.txn(then=[PutKey(b"a", b"1"), PutKey(b"b", b"2")])
+        await table.delete(b"a")
+        consumer = await client.subscribe("settings", "audit", initial_position="earliest")
+        messages = [await consumer.receive() for _ in range(3)]
+        found = [(message.offset, message.key, message.value) for message in messages]
+        assert found == [(0, b"a", b"1"), (1, b"b", b"2"), (2, b"a", None)]
+
+    play(run)
+
+
+def test_a_blocking_table_has_the_same_calls() -> None:
+    def calls(kind: type) -> dict[str, list[str]]:
+        return {
+            name: list(signature(call).parameters)
+            for name, call in vars(kind).items()
+            if isfunction(call) and name[0] != "_"
+        }
+
+    assert calls(BlockingTable) == calls(Table)
+    assert len(calls(Table)) == 13

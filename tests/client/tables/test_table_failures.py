@@ -14,7 +14,7 @@ from gnomon.client.errors import BrokerUnreachable, CompareFailed, OutcomeUnknow
 from gnomon.client.leaders import REACH_SECONDS, TRY_SECONDS
 from gnomon.client.tables.table import Table
 from gnomon.log.tables.operations import PutKey
-from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
+from gnomon.testing.storms.kafka.embedded_broker import HOST, BrokerClient, EmbeddedBroker
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these tests: test folders are no packages
 
@@ -37,20 +37,23 @@ def test_a_write_that_has_returned_is_shown_at_once_and_is_there_after_the_power
     with_table(scenario)
 
 
-def test_increments_over_kills_of_their_broker_are_counted_once() -> None:
+@pytest.mark.parametrize("power_lost", [False, True])
+def test_increments_whose_answers_were_lost_with_their_broker_are_counted_once(power_lost: bool) -> None:
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
         totals: list[int] = []
 
         async def count() -> None:
             totals.append(await table.increment(b"n"))
 
+        await count()
         async with trio.open_nursery() as nursery:
-            for number in range(60):
+            broker.simulation.network.block(HOST, "clients")
+            for _ in range(20):
                 nursery.start_soon(count)
                 await trio.sleep(0.001)
-                if number in (20, 40):
-                    nursery.start_soon(broker.restart)
-        assert sorted(totals) == list(range(1, 61))
+            await broker.restart(power_lost=power_lost)
+            broker.simulation.network.heal()
+        assert sorted(totals) == list(range(1, 22))
 
     with_table(scenario)
 
@@ -104,7 +107,9 @@ def test_without_room_writes_fail_with_an_unknown_outcome_after_30_seconds_and_r
 
 def test_a_call_that_was_never_sent_says_so() -> None:
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        assert await table.count() == 0
         broker.machine.kill()
+        await trio.sleep(1)
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: table.put(b"a", b"1"),
             lambda: table.get(b"a"),

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from recipes import EXAMPLES, recipe
 
@@ -176,7 +177,7 @@ def test_each_record_is_counted_once_by_programs_that_are_killed_and_started_twi
         while position() == begun:
             assert process.poll() is None, "it has ended before it was killed: produce more records"
 
-    for _ in range(3):
+    for _ in range(2):
         with program(*arguments) as process:
             counted_on(process)
     with program(*arguments) as one, program(*arguments) as other:
@@ -188,3 +189,30 @@ def test_each_record_is_counted_once_by_programs_that_are_killed_and_started_twi
     found = {entry.key: int(entry.value) for entry in counters.scan(b"count/").entries}
     assert found == {b"count/" + page: number for page, number in Counter(pages).items()}
     assert recipe("counted_events").count_events(*arguments[1:]) == 0
+
+
+def test_records_that_another_program_has_counted_meanwhile_are_not_counted_again(
+    running: KafkaBroker, client: gnomon.BlockingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(running, "raced-visits")
+    counters = client.table(create(running, "raced-counters", **TABLE))
+    producer = Producer({"bootstrap.servers": running.bootstrap_servers})
+    for _ in range(10):
+        producer.produce("raced-visits", b"page")
+    producer.flush()
+    arguments = (running.bootstrap_servers, running.native_address, "raced-visits", 0, "raced-counters")
+    module, other, counted = recipe("counted_events"), recipe("counted_events"), list[int]()
+    module.RECORDS_AT_ONCE = other.RECORDS_AT_ONCE = 10  # or it would wait for more
+
+    class OvertakenConsumer(Consumer):
+        def consume(self, *args: Any, **named: Any) -> Any:
+            records = super().consume(*args, **named)
+            if records and not counted:
+                counted.append(other.count_events(*arguments))
+            return records
+
+    monkeypatch.setattr(module, "Consumer", OvertakenConsumer)
+    assert (module.count_events(*arguments), counted) == (0, [10])
+    entry = counters.get(b"count/page")
+    assert entry is not None
+    assert entry.value == b"10"
