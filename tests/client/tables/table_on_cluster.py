@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
-from table_on_broker import CONFIGS
 
 from gnomon.client.client import NativeClient, connect
 from gnomon.client.errors import ERRORS
@@ -65,7 +64,7 @@ def with_table_on_cluster(scenario: Callable[[TableOnCluster], Awaitable[None]])
         await cluster.start()
 
         async def use(client: WireCluster) -> None:
-            await create_topic(client, "settings", CONFIGS)
+            await create_topic(client, "settings", {"gnomon.view": "kv"})
             await scenario(TableOnCluster(cluster, client))
 
         await cluster.run_client("client", use)

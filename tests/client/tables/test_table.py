@@ -534,7 +534,7 @@ def test_an_ordinary_topic_is_no_table() -> None:
 
 def test_subscriptions_read_the_history_of_a_table() -> None:
     async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
-        await kafka.create_topic("settings", configs=CONFIGS)
+        await kafka.create_topic("settings", configs={"gnomon.view": "kv"})
         table = client.table("settings")
         await table.txn(then=[PutKey(b"a", b"1"), PutKey(b"b", b"2")])
         await table.delete(b"a")
@@ -555,4 +555,4 @@ def test_a_blocking_table_has_the_same_calls() -> None:
         }
 
     assert calls(BlockingTable) == calls(Table)
-    assert len(calls(Table)) == 13
+    assert len(calls(Table)) == 15

@@ -83,7 +83,7 @@ def test_changes_between_the_pages_of_present_values_are_shown_once(monkeypatch:
         assert shown == {**written, keys[-1]: written[keys[-1]][-2:]}
 
     monkeypatch.setattr(table_watch, "PAGE_ENTRIES", 1)
-    with_table(scenario)
+    with_table(scenario, engines=["disk"])
 
 
 def test_a_watch_shows_the_keys_with_its_prefix_only() -> None:
