@@ -33,9 +33,7 @@ STORED_TABLE_BUGS = ScenarioBugs(TABLES)
 planted = STORED_TABLE_BUGS.planted
 
 
-@planted(
-    "the position of a table is flushed before its changes", breaks="broker.tables.stored.disk_engine 1", quick=True
-)
+@planted("the position of a table is flushed before its changes", breaks="broker.tables.stored.disk_engine 1")
 def position_first(patch: pytest.MonkeyPatch) -> None:
     flush = DiskEngine.flush
 
@@ -60,7 +58,7 @@ def without_position(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DiskEngine, "flush", behind)
 
 
-@planted("a flush writes what is not durable", breaks="broker.tables.stored.disk_engine 1", quick=True)
+@planted("a flush writes what is not durable", breaks="broker.tables.stored.disk_engine 1")
 def above_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     give_out = TableState.give_out
 
@@ -86,7 +84,7 @@ def of_another_life(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TableLog, "identity_before", same)
 
 
-@planted("a key that was deleted is in the store", breaks="broker.tables.stored.unflushed 1", quick=True)
+@planted("a key that was deleted is in the store", breaks="broker.tables.stored.unflushed 1")
 def never_deleted(patch: pytest.MonkeyPatch) -> None:
     write = unflushed.write_entries
 
@@ -167,7 +165,7 @@ def named_too_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SnapshotLedgers, "name", named)
 
 
-@planted("records that no snapshot has are trimmed", breaks="broker.tables.snapshots.table_snapshots 3", quick=True)
+@planted("records that no snapshot has are trimmed", breaks="broker.tables.snapshots.table_snapshots 3")
 def trimmed_too_far(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostedTable, "kept_from", property(lambda table: Offset(1 << 60)))
 

@@ -219,7 +219,7 @@ def one_behind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TablePartition, "watch", lambda partition, prefix, at: watch(partition, prefix, max(0, at - 1)))
 
 
-@planted("a watch that waits passes over a change of its keys", breaks="broker.tables.table_watches 2", quick=True)
+@planted("a watch that waits passes over a change of its keys", breaks="broker.tables.table_watches 2")
 def passed_over(patch: pytest.MonkeyPatch) -> None:
     def passing(watch: Any, batch: Any) -> bool:
         if watch.position != batch.base_offset:
