@@ -309,7 +309,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
             tasks,
         ).methods(),
         TableMethods(access, targets, shadow_reads, clock, tasks).methods(),
-        TableAdminMethods(access, targets, tasks).methods(),
+        TableAdminMethods(access, targets, topics, clock, tasks).methods(),
         broker.receiver.methods(access),
     )
     counted = ConnectionLimits(broker.configs, limits.connections_max)

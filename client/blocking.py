@@ -26,6 +26,7 @@ from gnomon.client.errors import ConsumerClosed
 from gnomon.client.message import Message
 from gnomon.client.subscriptions import Subscriptions
 from gnomon.client.tables.blocking_table import BlockingTable
+from gnomon.client.tables.listed_table import ListedTable
 from gnomon.client.writes.blocking_writer import BlockingWriter
 from gnomon.client.writes.client_write import WriteRecord
 from gnomon.client.writes.end import End
@@ -293,6 +294,10 @@ class BlockingClient:
     def table(self, topic: str) -> BlockingTable:
         """See `NativeClient.table`."""
         return BlockingTable(self._thread, self._client.table(topic))
+
+    def tables(self) -> list[ListedTable]:
+        """See `NativeClient.tables`."""
+        return self._thread.call(self._client.tables)
 
     def subscribe(
         self,

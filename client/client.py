@@ -30,6 +30,7 @@ from gnomon.client.leaders import TRY_SECONDS
 from gnomon.client.part import Part
 from gnomon.client.read_plans import ReadPlans
 from gnomon.client.subscriptions import Subscriptions
+from gnomon.client.tables.listed_table import ListedTable, list_tables
 from gnomon.client.tables.table import Table
 from gnomon.client.writes.arguments import checked_partition, checked_terms
 from gnomon.client.writes.client_write import Previous, WriteRecord
@@ -301,7 +302,15 @@ class NativeClient:
 
     def table(self, topic: str) -> Table:
         """The table that a topic with `gnomon.view=kv` is; nothing is asked before its first call."""
-        return Table(self.world.clock, self._leaders, topic, self._random, self._nursery)
+        return Table(self.world, self._leaders, self.writes, topic, self._random, self._nursery)
+
+    async def tables(self) -> list[ListedTable]:
+        """All tables of the cluster that this client may see, in order of name.
+
+        Raises:
+            NativeError: no broker answered, or it has refused.
+        """
+        return await list_tables(self._leaders)
 
     # --- in the background --------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 After a `Retriable` error the same call may succeed later, or at another broker: the client retries it by itself.
 `BrokerUnreachable`, `BrokerFailed`, `ConsumerClosed`, `WriterClosed`, `OutcomeUnknown`, `RecordsMissed`,
-`CompareFailed` and `CrossPartition` are made by clients, all others by brokers.
+`CompareFailed`, `CrossPartition`, `TableNotEmpty` and `ImportIncomplete` are made by clients, all others by brokers.
 """
 
 from __future__ import annotations
@@ -160,6 +160,21 @@ class Compacted(NativeError):
 
 class CrossPartition(NativeError):
     """A transaction has keys of several partitions: only keys of one partition are written together."""
+
+
+class TableNotEmpty(NativeError):
+    """An export is imported only into a table without keys: nothing was written."""
+
+    def __init__(self, topic: str, keys: int) -> None:
+        super().__init__(
+            f"table '{topic}' has {keys} keys: an export is imported into an empty table, so create another one"
+        )
+        self.keys = keys
+        """The number of keys that the table has."""
+
+
+class ImportIncomplete(NativeError):
+    """The table has a part of the file that was imported, or other entries than the file: delete the topic."""
 
 
 class BatchEarly(NativeError):

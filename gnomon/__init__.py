@@ -53,10 +53,16 @@ if TYPE_CHECKING:
     from gnomon.client.tables.table_watch import TableWatch as TableWatch
     from gnomon.client.errors import CompareFailed as CompareFailed
     from gnomon.client.errors import CrossPartition as CrossPartition
+    from gnomon.client.errors import ImportIncomplete as ImportIncomplete
     from gnomon.client.errors import NotATable as NotATable
+    from gnomon.client.errors import TableNotEmpty as TableNotEmpty
     from gnomon.client.errors import TooLarge as TooLarge
     from gnomon.client.tables.blocking_table import BlockingTable as BlockingTable
+    from gnomon.client.tables.listed_table import ListedTable as ListedTable
     from gnomon.client.tables.table import Table as Table
+    from gnomon.client.tables.table_export import TableExport as TableExport
+    from gnomon.client.tables.table_import import TableImport as TableImport
+    from gnomon.log.tables.export_form import ExportDamaged as ExportDamaged
     from gnomon.log.tables.table_entry import Page as Page
     from gnomon.log.tables.table_entry import TableEntry as TableEntry
     from gnomon.log.tables.table_entry import TxnResult as TxnResult
@@ -85,9 +91,15 @@ _MODULES = {
     "TableWatch": "client.tables.table_watch",
     "CompareFailed": "client.errors",
     "CrossPartition": "client.errors",
+    "ImportIncomplete": "client.errors",
     "NotATable": "client.errors",
+    "TableNotEmpty": "client.errors",
     "TooLarge": "client.errors",
+    "ListedTable": "client.tables.listed_table",
     "Table": "client.tables.table",
+    "TableExport": "client.tables.table_export",
+    "TableImport": "client.tables.table_import",
+    "ExportDamaged": "log.tables.export_form",
     "Page": "log.tables.table_entry",
     "TableEntry": "log.tables.table_entry",
     "TxnResult": "log.tables.table_entry",

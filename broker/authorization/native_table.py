@@ -53,7 +53,9 @@ class NativeMethod(Enum):
     TABLE_COUNT = "table_count"
     TABLE_WATCH = "table_watch"
     TABLE_SNAPSHOT = "table_snapshot"
+    TABLE_PARTS = "table_parts"
     TABLE_STATUS = "table_status"
+    TABLES = "tables"
 
 
 _DESCRIBE_TOPIC = Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.REQUEST)
@@ -99,6 +101,8 @@ NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
     NativeMethod.TABLE_COUNT: (_READ_TOPIC,),
     NativeMethod.TABLE_WATCH: (_READ_TOPIC,),
     NativeMethod.TABLE_SNAPSHOT: (_WRITE_TOPIC,),
+    NativeMethod.TABLE_PARTS: (_READ_TOPIC,),
     NativeMethod.TABLE_STATUS: (_READ_TOPIC,),
+    NativeMethod.TABLES: (Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.HIDDEN),),
 }
 """A call that is refused as a whole fails with `NotAuthorized`."""

@@ -13,6 +13,8 @@ from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.kafka.attempts import Attempt, finish
 from gnomon.cli.kafka.kafka_client import ANSWER_SECONDS, connect
 from gnomon.cli.kafka.known_names import topic_names
+from gnomon.cli.kv.table_files import export_table, import_table
+from gnomon.cli.kv.table_list import list_tables
 from gnomon.cli.kv.table_states import snapshot, status
 from gnomon.cli.kv.texts import base64_option, given_bytes, shown_bytes, shown_entry, shown_txn
 from gnomon.cli.kv.txn_document import UnfitDocument, parse_document
@@ -55,6 +57,9 @@ def _on(native: str, topic: str, work: Callable[[Table], Awaitable[object]]) -> 
 
 kv.add_command(status)
 kv.add_command(snapshot)
+kv.add_command(list_tables)
+kv.add_command(export_table)
+kv.add_command(import_table)
 
 
 @kv.command()

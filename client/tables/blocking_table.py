@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from os import PathLike
 
 from gnomon.client.tables.compared import Compared
 from gnomon.client.tables.table import Table
+from gnomon.client.tables.table_export import TableExport
+from gnomon.client.tables.table_import import TableImport
 from gnomon.client.tables.table_watch import TableEvent, TableWatch
 from gnomon.log.tables.operations import Comparison, KeyOperation
 from gnomon.log.tables.table_entry import Page, TableEntry, TxnResult
@@ -99,6 +102,14 @@ class BlockingTable:
     def status(self, *, digest: bool = False) -> list[TableStatus]:
         """See `Table.status`."""
         return self._thread.call(partial(self._table.status, digest=digest))
+
+    def export_to(self, path: str | PathLike[str], *, overwrite: bool = False) -> TableExport:
+        """See `Table.export_to`."""
+        return self._thread.call(partial(self._table.export_to, path, overwrite=overwrite))
+
+    def import_from(self, path: str | PathLike[str]) -> TableImport:
+        """See `Table.import_from`."""
+        return self._thread.call(self._table.import_from, path)
 
     def watch(
         self, prefix: bytes = b"", *, revision: int | Mapping[int, int] | None = None, initial: bool = True

@@ -14,6 +14,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any, Final
 
 import trio
@@ -22,8 +24,12 @@ from gnomon.client.errors import BrokerFailed, CompareFailed, CrossPartition, In
 from gnomon.client.leaders import Leaders
 from gnomon.client.protocol import SCAN_ENTRIES_MAX
 from gnomon.client.tables.compared import Compared
+from gnomon.client.tables.export_file import NewExportFile
+from gnomon.client.tables.table_export import TableExport, export_table
+from gnomon.client.tables.table_import import TableImport, import_table
 from gnomon.client.tables.table_partition import TablePartition
 from gnomon.client.tables.table_watch import TableWatch, checked_revisions
+from gnomon.client.writes.writes import Writes
 from gnomon.log.tables.changes import NO_TTL, TTL_MS_MAX
 from gnomon.log.tables.key_entry import pack_entry
 from gnomon.log.tables.operation_id import WRITER_BYTES
@@ -45,7 +51,7 @@ from gnomon.log.tables.operations import (
 )
 from gnomon.log.tables.table_entry import Page, TableEntry, TxnResult
 from gnomon.log.tables.table_status import TableStatus
-from gnomon.runtime.world import Clock, RandomStream
+from gnomon.runtime.world import RandomStream, World
 from gnomon.wire.kafka.partitioner import partition_of
 
 ABSENT: Final = -1
@@ -55,11 +61,21 @@ ABSENT: Final = -1
 class Table:
     """One table; `NativeClient.table` makes it."""
 
-    def __init__(self, clock: Clock, leaders: Leaders, topic: str, random: RandomStream, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        world: World,
+        leaders: Leaders,
+        writes: Writes,
+        topic: str,
+        random: RandomStream,
+        nursery: trio.Nursery,
+    ) -> None:
         """A table that nothing was asked of; `random` is of this client alone, `nursery` runs the watches."""
         self.topic = topic
-        self._clock = clock
+        self._world = world
+        self._clock = world.clock
         self._leaders = leaders
+        self._writes = writes
         self._random = random
         self._nursery = nursery
         self._partitions: list[TablePartition] = []
@@ -254,6 +270,40 @@ class Table:
             NativeError: as `get`.
         """
         return [await partition.status(digest=digest) for partition in await self._all()]
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    async def export_to(self, path: str | PathLike[str], *, overwrite: bool = False) -> TableExport:
+        """Writes the state of each partition at one revision to a file, which appears under its name only as a whole.
+
+        A snapshot of each partition is taken for it. A partition whose leader is lost is read again from the next one.
+
+        Args:
+            overwrite: whether a file that exists is replaced.
+
+        Raises:
+            FileExistsError: the file exists.
+            OSError: the file cannot be written.
+            NativeError: as `snapshot`.
+        """
+        file = NewExportFile(Path(path), overwrite=overwrite)
+        return await export_table(self._world, self.topic, await self._all(), file)
+
+    async def import_from(self, path: str | PathLike[str]) -> TableImport:
+        """Writes the entries of an export into this table, which must be empty; it may have another engine and other
+        partitions.
+
+        The whole file is checked before anything is written. Keys whose time to live is over are left out. In the end,
+        the table is compared with the file.
+
+        Raises:
+            ExportDamaged: the file is not as it was written, or no export; nothing was written.
+            TableNotEmpty: the table has keys; nothing was written.
+            ImportIncomplete: the table has a part of the file, or other entries than the file.
+            OSError: the file cannot be read; nothing was written.
+            NativeError: as `put`; nothing was written.
+        """
+        return await import_table(self._world, self._writes, self.topic, await self._all(), Path(path))
 
     # --- watching -----------------------------------------------------------------------------------------------
 

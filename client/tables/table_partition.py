@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import msgpack
@@ -95,19 +95,29 @@ class TablePartition:
         except ValueError as error:
             raise BrokerFailed(str(error)) from error
 
-    @asynccontextmanager
-    async def watch(self, prefix: bytes, position: int) -> AsyncIterator[RpcStream]:
+    def watch(self, prefix: bytes, position: int) -> AbstractAsyncContextManager[RpcStream]:
         """The changes of a prefix from a revision on, from the present leader: items of an end and changes.
 
         Raises:
             Exception: as a call; the leader is looked up again with the next one.
         """
+        return self._stream("table_watch", prefix, position)
+
+    def parts(self) -> AbstractAsyncContextManager[RpcStream]:
+        """The newest snapshot, from the present leader: revision, keys, bytes and digest, and then parts of entries.
+
+        Raises:
+            Exception: as `watch`.
+        """
+        return self._stream("table_parts")
+
+    @asynccontextmanager
+    async def _stream(self, method: str, *args: Any) -> AsyncIterator[RpcStream]:
         try:
             leader = self._leader or await self._look_up()
             connection = self._leaders.connection(leader)
             await connection.opened()
-            args = (self._topic, self._topic_id, self._index, prefix, position)
-            async with connection.rpc.stream("table_watch", *args) as items:
+            async with connection.rpc.stream(method, self._topic, self._topic_id, self._index, *args) as items:
                 yield items
         except RpcFailed as error:
             raise BrokerFailed(str(error)) from error

@@ -19,12 +19,15 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from gnomon.log.entry import Offset
+from gnomon.log.tables.key_entry import NUMBERS_BYTES
 
 TABLES: Final = "tables/"
 """Prefix of the names of all snapshots' ledgers, and of the metadata keys of their records."""
 FORMAT: Final = 1
 ENTRIES: Final = b"E"
 OPERATIONS: Final = b"O"
+_OPERATION: Final = [bytes, int, int, int, int, int, bool]
+_RECORD: Final = ([str, int, bytes, int, int, bytes, int], [str, int, type(None), int, int, bytes, int])
 
 
 class SnapshotDamaged(Exception):
@@ -64,11 +67,13 @@ class SnapshotRecord(NamedTuple):
         """
         try:
             found, *fields = msgpack.unpackb(value)
-            if found == FORMAT:
-                return cls(*fields)
         except (ValueError, TypeError) as error:
             raise SnapshotDamaged(f"the record of a snapshot cannot be decoded: {error}") from None
-        raise SnapshotDamaged(f"the snapshot has format {found!r}, this gnomon reads {FORMAT}: upgrade gnomon")
+        if found != FORMAT:
+            raise SnapshotDamaged(f"the snapshot has format {found!r}, this gnomon reads {FORMAT}: upgrade gnomon")
+        if list(map(type, fields)) not in _RECORD:
+            raise SnapshotDamaged("the record of a snapshot has another form")
+        return cls(*fields)
 
 
 def snapshots_prefix(topic_id: uuid.UUID) -> str:
@@ -107,8 +112,26 @@ def decode_part(payload: bytes) -> tuple[list[tuple[bytes, bytes]], list[list[An
         content = msgpack.unpackb(payload[1:])
     except ValueError as error:
         raise SnapshotDamaged(f"a part of the snapshot cannot be decoded: {error}") from None
-    if kind == ENTRIES and type(content) is list and len(content) % 2 == 0:
-        return list(zip(content[::2], content[1::2], strict=True)), []
-    if kind == OPERATIONS and type(content) is list:
-        return [], content
+    if kind == ENTRIES:
+        return _entries(content), []
+    if kind == OPERATIONS:
+        return [], _operations(content)
     raise SnapshotDamaged(f"a part of the snapshot has the unknown kind {kind!r}")
+
+
+def _entries(content: Any) -> list[tuple[bytes, bytes]]:
+    if type(content) is not list or len(content) % 2:
+        raise SnapshotDamaged("a part of the snapshot has no pairs of keys and entries")
+    entries = list(zip(content[::2], content[1::2], strict=True))
+    for key, packed in entries:
+        if type(key) is not bytes or type(packed) is not bytes or len(packed) < NUMBERS_BYTES:
+            raise SnapshotDamaged(f"a part of the snapshot has the key {key!r:.60} without an entry")
+    return entries
+
+
+def _operations(content: Any) -> list[list[Any]]:
+    if type(content) is not list or not all(
+        type(each) is list and list(map(type, each)) == _OPERATION for each in content
+    ):
+        raise SnapshotDamaged("a part of the snapshot has no list of operations")
+    return content

@@ -1,6 +1,9 @@
-"""The digest of a table at one revision: SHA-256 over keys, revisions and values in the order of the keys. Pure.
+"""The digests of a table. Pure.
 
-It is the same for both engines, for every leader and after every replay: the log decides it alone.
+1. `TableDigest`, of one revision, is SHA-256 over keys, revisions and values in the order of the keys. It is the same
+   for both engines, for every leader and after every replay: the log decides it alone.
+2. `ContentDigest` is over keys and values alone, in any order: the same for two tables that have the same keys and
+   values, whatever their revisions and their partitions are.
 """
 
 from __future__ import annotations
@@ -39,3 +42,27 @@ class TableDigest:
     def digest(self) -> bytes:
         """The 32 bytes of the digest."""
         return self._sha.digest()
+
+
+_CONTENT: Final = Struct(">I")
+"""The bytes of the key; key and value follow."""
+_MODULUS: Final = 1 << 256
+
+
+class ContentDigest:
+    """The sum of the SHA-256 of all entries so far."""
+
+    def __init__(self) -> None:
+        """No entry."""
+        self._sum = 0
+        self.keys = 0
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """One more key, which was not added before."""
+        sha = hashlib.sha256(b"".join((_CONTENT.pack(len(key)), key, value)))
+        self._sum = (self._sum + int.from_bytes(sha.digest(), "big")) % _MODULUS
+        self.keys += 1
+
+    def digest(self) -> bytes:
+        """The 32 bytes of the digest."""
+        return self._sum.to_bytes(32, "big")

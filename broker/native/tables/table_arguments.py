@@ -113,7 +113,7 @@ def watch_args(args: list[Any]) -> tuple[TablePlace, bytes, Offset]:
     return TablePlace(name, topic_id, index), _key(prefix), Offset(revision)
 
 
-def snapshot_args(args: list[Any]) -> TablePlace:
+def place_args(args: list[Any]) -> TablePlace:
     """The partition.
 
     Raises:

@@ -4,11 +4,14 @@
    ledger that no record names, which goes with the next snapshot.
 2. The record is replaced only by one of a later revision, unless the one there belongs to another life of the log.
 3. Nothing is written for a deleted topic: each transaction compares the topic's record.
+4. A ledger that is being read here stays until the next snapshot after that.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Final
 
 from gnomon.bookie.errors import LedgerExists
@@ -41,6 +44,8 @@ class SnapshotLedgers:
         self._key = record_key(topic.id, partition)
         self._topic_lives = Compare(topic_key(topic.name), KeyField.CREATE_REVISION, topic.create_revision)
         self._stored: KeyValue | None = None
+        self._read: Counter[str] = Counter()
+        """The readers of each ledger, by its name."""
 
     async def load(self) -> SnapshotRecord | None:
         """The record of the newest snapshot: one read of the metadata.
@@ -78,7 +83,7 @@ class SnapshotLedgers:
         return await create_ledger(storage.metadata, storage.bookies, name, quorum=quorum, compare=compare)
 
     async def name(self, record: SnapshotRecord) -> bool:
-        """Writes the record of a snapshot whose ledger is sealed, and removes the ledgers of all others.
+        """Writes the record of a snapshot whose ledger is sealed, and removes all other ledgers that nobody reads here.
 
         Returns:
             Whether that was done; if not, the record has changed since it was read, or the topic was deleted.
@@ -94,7 +99,8 @@ class SnapshotLedgers:
         assert isinstance(written, KeyValue), "a transaction did not return the item that it put"
         self._stored = written
         found = await metadata.range(ledger_key(f"{self._key}/"))
-        others = [item for item in found.items if item.key != ledger_key(record.ledger)]
+        kept = {ledger_key(ledger) for ledger in (record.ledger, *self._read)}
+        others = [item for item in found.items if item.key not in kept]
         if others:
             await delete_ledgers(metadata, others, compare=[self._unchanged])
         return True
@@ -106,16 +112,9 @@ class SnapshotLedgers:
             SnapshotDamaged: it is not what was written; after the last part, if its digest differs.
             LedgerError, MetadataError: it cannot be read now.
         """
-        digest, storage = TableDigest(), self._storage
-        stored = await storage.metadata.get(ledger_key(record.ledger))
-        if stored is None:
-            raise SnapshotDamaged(f"the ledger {record.ledger!r} of the snapshot does not exist")
-        ledger = adopt_ledger(storage.metadata, storage.bookies, stored)
-        if not ledger.record.sealed:
-            raise SnapshotDamaged(f"the ledger {record.ledger!r} of the snapshot is not complete")
-        last = ledger.last_add_confirmed
-        for first in range(FIRST_ENTRY, last + 1, READ_PARTS):
-            for payload in await ledger.read(EntryId(first), EntryId(min(first + READ_PARTS - 1, last))):
+        digest = TableDigest()
+        async with aclosing(self.payloads(record, READ_PARTS)) as payloads:
+            async for payload in payloads:
                 entries, operations = decode_part(payload)
                 digest.add(entries)
                 yield entries, operations
@@ -124,3 +123,28 @@ class SnapshotLedgers:
                 f"the snapshot at revision {record.revision} has {digest.keys} keys and the digest "
                 f"{digest.digest().hex()}, its record has {record.keys} and {record.digest.hex()}"
             )
+
+    async def payloads(self, record: SnapshotRecord, at_once: int) -> AsyncGenerator[bytes]:
+        """The parts of a snapshot as they are stored, not compared with its digest.
+
+        Args:
+            at_once: the number of parts that are read together, and kept until they were taken.
+
+        Raises:
+            SnapshotDamaged, LedgerError, MetadataError: as `parts`.
+        """
+        storage = self._storage
+        stored = await storage.metadata.get(ledger_key(record.ledger))
+        if stored is None:
+            raise SnapshotDamaged(f"the ledger {record.ledger!r} of the snapshot does not exist")
+        ledger = adopt_ledger(storage.metadata, storage.bookies, stored)
+        if not ledger.record.sealed:
+            raise SnapshotDamaged(f"the ledger {record.ledger!r} of the snapshot is not complete")
+        last = ledger.last_add_confirmed
+        self._read[record.ledger] += 1
+        try:
+            for first in range(FIRST_ENTRY, last + 1, at_once):
+                for payload in await ledger.read(EntryId(first), EntryId(min(first + at_once - 1, last))):
+                    yield payload
+        finally:
+            self._read -= Counter((record.ledger,))

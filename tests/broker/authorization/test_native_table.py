@@ -38,6 +38,7 @@ NOTHING = {
     NativeMethod.STATS: {},
     NativeMethod.SUBSCRIPTIONS: [{}, None],
     NativeMethod.SUBSCRIBED_TOPICS: [],
+    NativeMethod.TABLES: [],
 }
 """The answers that name nothing."""
 
@@ -74,7 +75,9 @@ def arguments(method: NativeMethod, topic: str) -> list[Any]:
         NativeMethod.TABLE_COUNT: [topic, "", 0, b""],
         NativeMethod.TABLE_WATCH: [topic, "", 0, b"", 0],
         NativeMethod.TABLE_SNAPSHOT: [topic, "", 0],
+        NativeMethod.TABLE_PARTS: [topic, "", 0],
         NativeMethod.TABLE_STATUS: [topic, "", 0, True],
+        NativeMethod.TABLES: [""],
     }[method]
 
 
@@ -93,7 +96,7 @@ async def done(peer: RpcClient, method: NativeMethod, topic: str = PRESENT, topi
             attachment = build_batch([Record()], base_timestamp=0)
         if method is NativeMethod.WRITE or method.value.startswith("table_"):
             args[1] = topic_id
-        if method is NativeMethod.TABLE_WATCH:
+        if method in (NativeMethod.TABLE_WATCH, NativeMethod.TABLE_PARTS):
             async with peer.stream(method.value, *args) as stream:
                 return await stream.__anext__()
         return await peer.call(method.value, *args, attachment=attachment)
