@@ -131,7 +131,7 @@ class _Import:
         self._topic = topic
         self._partitions = partitions
         self._keeps_places = head.partitions == len(partitions)
-        self._batches = [_Batch() for _ in partitions]
+        self._batches = [_ImportBatch() for _ in partitions]
         self._waiting_bytes = 0
         self._written = _Contents()
         self._first_expiry_ms: int | None = None
@@ -168,7 +168,7 @@ class _Import:
             async def start(index: int) -> None:
                 batch = self._batches[index]
                 self._waiting_bytes -= batch.size_bytes
-                self._batches[index] = _Batch()
+                self._batches[index] = _ImportBatch()
                 await self._room.acquire()
                 if self._has_written:
                     nursery.start_soon(send, index, batch.records)
@@ -221,7 +221,7 @@ class _Import:
                     elif self._waiting_bytes > PENDING_BYTES:
                         yield max(range(len(self._batches)), key=lambda each: self._batches[each].size_bytes)
 
-    def _add(self, batch: _Batch, key: bytes, value: bytes, expires_ms: int, now_ms: int) -> None:
+    def _add(self, batch: _ImportBatch, key: bytes, value: bytes, expires_ms: int, now_ms: int) -> None:
         headers: tuple[tuple[str, bytes], ...] = ()
         if expires_ms != NEVER:
             if expires_ms <= now_ms:
@@ -279,7 +279,7 @@ class _Import:
         return expired
 
 
-class _Batch:
+class _ImportBatch:
     """Records of one partition that are not sent yet."""
 
     def __init__(self) -> None:

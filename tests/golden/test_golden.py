@@ -48,9 +48,11 @@ from gnomon.log.plans.read_plan import (
     encode_plan,
 )
 from gnomon.log.sn import SN
+from gnomon.log.tables.export_form import ExportedPartition, ExportHead, ExportReader, ExportWriter
 from gnomon.log.tables.key_entry import NEVER, pack_entry
 from gnomon.log.tables.operation_id import OperationId
 from gnomon.log.tables.snapshot_form import SnapshotRecord, decode_part, encode_entries, encode_operations
+from gnomon.log.tables.table_digest import TableDigest
 from gnomon.log.topic import SourceRef, Topic, topic_key
 from gnomon.metadata import records as metadata_records
 from gnomon.metadata.client import Event, KeyValue, LeaseId, Revision, WatchBatch
@@ -360,6 +362,28 @@ def table_snapshot() -> dict[str, Sample]:
     }
 
 
+def table_export() -> dict[str, Sample]:
+    entries = [(b"a", pack_entry(b"1", 40, 12, 3, NEVER)), (b"b", pack_entry(b"2", 41, 41, 1, 1_700_000_060_000))]
+    digests = [TableDigest(), TableDigest()]
+    digests[0].add(entries)
+    head = ExportHead("settings", 2, 1_700_000_000_000)
+    partitions = [
+        ExportedPartition(index, revision, digest.keys, digest.bytes_used, digest.digest())
+        for index, (revision, digest) in enumerate(zip((41, -1), digests, strict=True))
+    ]
+
+    def decoded(data: bytes) -> list[Any]:
+        reader = ExportReader()
+        found = list(reader.feed(data))
+        reader.close()
+        return found
+
+    writer = ExportWriter()
+    written = [writer.begin(head), writer.partition(partitions[0]), writer.entries(encode_entries(entries))]
+    written += [writer.partition(partitions[1]), writer.end()]
+    return {"file": Sample([head, partitions[0], entries, partitions[1]], b"".join(written), decoded)}
+
+
 def table_store() -> dict[str, Sample]:
     position = TablePosition(Offset(42), b"identity", 2, 12)
     key = store_forms.partition_key(UUID(int=7), 3)
@@ -423,7 +447,7 @@ FORMATS: dict[str, Callable[[], dict[str, Sample]]] = {
     for made in (
         *(entry_header, ledger_entry, ledger_record, segment, topic, subscription, group, producers, cut, read_hold),
         *(registration, bookie_store, metadata_store, rpc_frame, read_plan, data_directory, sink_proposal),
-        *(table_snapshot, table_store),
+        *(table_snapshot, table_export, table_store),
     )
 }
 
