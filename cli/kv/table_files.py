@@ -21,6 +21,7 @@ from gnomon.cli.kafka.known_names import topic_names
 from gnomon.cli.native.native_client import CODES, with_native_client
 from gnomon.cli.options import TOPIC, native_option
 from gnomon.cli.output import note, output_option, show_list, show_record
+from gnomon.cli.streams import check_input
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import ImportIncomplete, NativeError, TableNotEmpty
 from gnomon.client.tables.table_export import TableExport
@@ -71,6 +72,7 @@ def import_table(topic: str, file: Path, native: str, output: str) -> None:
     if str(file) != STREAM:
         found = _imported(native, topic, file)
     else:
+        check_input()
         with _temporary() as path:
             with path.open("wb") as whole:
                 shutil.copyfileobj(sys.stdin.buffer, whole)

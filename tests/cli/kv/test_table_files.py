@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.cli.exit import Exit
+from gnomon.client.blocking import connect_blocking
 from gnomon.client.errors import ImportIncomplete, Unavailable
 from gnomon.client.tables.table import Table
 from gnomon.testing import KafkaBroker
@@ -88,3 +89,20 @@ def test_a_table_goes_through_a_pipe(tables: None, kv: Run, broker: KafkaBroker)
         )
     assert (exporting.returncode, imported.returncode) == (Exit.OK, Exit.OK)
     assert json.loads(imported.stdout)["keys"] == 1
+
+
+def test_a_blocking_client_moves_a_table_through_a_file(
+    tables: None, kv: Run, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    kv("put", "settings", "a", "1")
+    with connect_blocking(broker.native_address) as client:
+        assert [each.name for each in client.tables()] == ["copy", "settings"]
+        exported = client.table("settings").export_to(tmp_path / "file")
+        assert sum(each.keys for each in exported.partitions) == 1
+        assert client.table("copy").import_from(tmp_path / "file").keys == 1
+
+
+def test_standard_input_that_is_closed_is_named() -> None:
+    command = f"exec '{sys.executable}' -m gnomon.cli.main kv import copy - <&-"
+    refused = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (refused.returncode, "standard input is closed" in refused.stderr) == (Exit.FAILED, True)

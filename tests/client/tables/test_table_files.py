@@ -452,6 +452,30 @@ def test_an_import_that_fails_half_way_says_so(tmp_path: Path) -> None:  # 3
     play(run)
 
 
+def test_a_file_that_changes_after_it_was_checked_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # 1
+    path = tmp_path / "file"
+    rewind = export_file.ExportFile.rewind
+
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        for name in ("settings", "copy"):
+            await create(kafka, name, "memory", 1)
+        await fill(client.table("settings"))
+        await client.table("settings").export_to(path)
+
+        def changed(file: export_file.ExportFile) -> None:
+            rewind(file)
+            with path.open("r+b") as opened:
+                opened.truncate(700_000)
+
+        monkeypatch.setattr(export_file.ExportFile, "rewind", changed)
+        with pytest.raises(ImportIncomplete, match="the file was changed, or can be read no more: the file is cut off"):
+            await client.table("copy").import_from(path)
+
+    play(run)
+
+
 def test_an_import_goes_on_after_its_broker_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     written, write = [], table_import._Import._write
