@@ -417,6 +417,29 @@ def test_nothing_of_a_damaged_file_is_imported(tmp_path: Path) -> None:  # 1
     play(run)
 
 
+def test_few_bytes_wait_for_their_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # 2
+    monkeypatch.setattr(table_import, "PENDING_BYTES", 100_000)
+    monkeypatch.setattr(table_import, "BATCH_BYTES", 1_000_000)
+    sizes, write = [], table_import._Import._write
+
+    async def sized(self: Any, index: int, records: Any) -> None:
+        sizes.append(len(records))
+        await write(self, index, records)
+
+    monkeypatch.setattr(table_import._Import, "_write", sized)
+
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        await create(kafka, "settings", "memory", 1)
+        await create(kafka, "copy", "memory", 5)
+        await fill(client.table("settings"))
+        await client.table("settings").export_to(tmp_path / "file")
+        await client.table("copy").import_from(tmp_path / "file")
+
+    play(run)
+    assert sum(sizes) == 40
+    assert max(sizes) <= 3, "three records have more than 100,000 bytes"
+
+
 async def imported_into(client: NativeClient, name: str, path: Path) -> Exception | None:
     try:
         await client.table(name).import_from(path)
