@@ -555,4 +555,4 @@ def test_a_blocking_table_has_the_same_calls() -> None:
         }
 
     assert calls(BlockingTable) == calls(Table)
-    assert len(calls(Table)) == 15
+    assert len(calls(Table)) == 17
