@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from gnomon.bookie.errors import LedgerExists
 from gnomon.bookie.ids import FIRST_ENTRY, EntryId
-from gnomon.bookie.ledgers.catalog import Ledger, adopt_ledger, create_ledger, delete_ledgers
+from gnomon.bookie.ledgers.catalog import Ledger, adopt_ledger, create_ledger, delete_ledgers, take_back_ledger
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.storage import Storage
 from gnomon.log.tables.snapshot_form import (
@@ -81,6 +81,14 @@ class SnapshotLedgers:
             if left_over is None or not await delete_ledgers(storage.metadata, [left_over], compare=[self._unchanged]):
                 raise
         return await create_ledger(storage.metadata, storage.bookies, name, quorum=quorum, compare=compare)
+
+    async def give_up(self, ledger: Ledger) -> None:
+        """Removes a ledger that was not sealed.
+
+        Raises:
+            MetadataError: it stays until the next snapshot.
+        """
+        await take_back_ledger(self._storage.metadata, ledger)
 
     async def name(self, record: SnapshotRecord) -> bool:
         """Writes the record of a snapshot whose ledger is sealed, and removes all other ledgers that nobody reads here.

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -199,9 +199,14 @@ class TableSnapshots:
         if identity is None:
             raise LogUnreadable("the partition was opened again")
         ledger = await self.newest.ledgers.create(end - 1)
-        digest = await self._copy(image, state, end, ledger)
-        image.close()
-        await ledger.seal()
+        try:
+            digest = await self._copy(image, state, end, ledger)
+            image.close()
+            await ledger.seal()
+        except (SnapshotFailed, RowDamaged, LedgerError, MetadataError, WorldError):
+            with suppress(MetadataError, WorldError):
+                await self.newest.ledgers.give_up(ledger)
+            raise
         record = SnapshotRecord(
             ledger.name, end - 1, identity, digest.keys, digest.bytes_used, digest.digest(), self._clock.wall_ms()
         )

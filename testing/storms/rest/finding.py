@@ -26,6 +26,8 @@ class Facts:
 
     topics: Mapping[UUID, Topic]
     ledgers: Mapping[LedgerId, LedgerRecord]
+    names: Mapping[LedgerId, str]
+    """The names of the ledgers."""
     brokers: int
     bookies: int
 
@@ -40,4 +42,5 @@ class Facts:
         topics = {topic.id: topic for topic in map(Topic.decode, state.range(TOPICS_PREFIX).items)}
         items = state.range(LEDGERS).items
         ledgers = {LedgerId(item.create_revision): decode_record(item.value) for item in items}
-        return cls(topics, ledgers, brokers, bookies)
+        names = {LedgerId(item.create_revision): item.key.removeprefix(LEDGERS) for item in items}
+        return cls(topics, ledgers, names, brokers, bookies)
