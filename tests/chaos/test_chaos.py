@@ -21,8 +21,10 @@ from gnomon.testing.storms.processes.cluster_processes import ClusterProcesses
 from gnomon.testing.storms.processes.kafka_load import CLIENT, Gap, Load, Worker
 from gnomon.testing.storms.processes.lan import Lan, lan_missing
 from gnomon.testing.storms.processes.process_storm import KINDS, ProcessStorm
+from gnomon.testing.storms.processes.table_load import TableLoad
 
 TOPIC = "orders"
+TABLE = "table"
 PARTITIONS = 6
 PRODUCERS = 3
 CONSUMERS = 3
@@ -81,7 +83,23 @@ def weather(storm: ProcessStorm, load: Load, workers: list[Worker], seconds: flo
         time.sleep(0.01)
 
 
-def settle(storm: ProcessStorm, load: Load, producers: list[Worker], consumers: list[Worker]) -> list[str]:
+def make_table(admin: AdminClient) -> None:
+    """Creates a table on disk, and a shadow of it."""
+    for new in (
+        NewTopic(TABLE, 1, config={"gnomon.view": "kv"}),
+        NewTopic(f"{TABLE}-copy", -1, config={"gnomon.shadow.source": TABLE}),
+    ):
+        admin.create_topics([new])[new.topic].result(30)
+
+
+def settle(
+    storm: ProcessStorm,
+    load: Load,
+    table: TableLoad,
+    producers: list[Worker],
+    consumers: list[Worker],
+    on_table: list[Worker],
+) -> list[str]:
     """Heals the cluster, ends the clients and returns findings: records that are not acknowledged, read, or right."""
     found: list[str] = []
 
@@ -103,6 +121,8 @@ def settle(storm: ProcessStorm, load: Load, producers: list[Worker], consumers: 
         partitions = range(PARTITIONS)
         again = judge("after healing", lambda: max(load.wait_until_acknowledged(healed, at) for at in partitions))
         say(f"        all partitions take records after {again or float('inf'):.1f} s")
+    end(on_table)
+    found += judge("the table", table.findings) or []
     end(producers)
     judge("the group", load.wait_until_consumed)
     end(consumers)
@@ -165,6 +185,7 @@ def test_a_cluster_in_a_storm_keeps_acknowledged_records_and_serves_again(tmp_pa
         ) as cluster:
             admin = AdminClient({**CLIENT, "bootstrap.servers": cluster.bootstrap_servers})
             admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)
+            make_table(admin)
             load = Load(
                 cluster.bootstrap_servers,
                 TOPIC,
@@ -177,14 +198,17 @@ def test_a_cluster_in_a_storm_keeps_acknowledged_records_and_serves_again(tmp_pa
             consumers = [load.consumer(f"consumer-{number}", spoken) for number in range(CONSUMERS)]
             producers = [load.producer("producer-0", IMPATIENT)]
             producers += [load.producer(f"producer-{number}") for number in range(1, PRODUCERS)]
-            workers = [*consumers, *producers]
+            table = TableLoad(cluster.native_addresses, cluster.bootstrap_servers, TABLE)
+            on_table = table.workers()
+            workers = [*consumers, *producers, *on_table]
             for worker in workers:
                 worker.start()
             time.sleep(CALM_SECONDS)
             storm, began = ProcessStorm(cluster, lan, seed), time.monotonic()
             weather(storm, load, workers, seconds, began)
-            found = settle(storm, load, producers, consumers)
+            found = settle(storm, load, table, producers, consumers, on_table)
             report(storm, load, began)
+            say(table.report())
     finally:
         for worker in workers:
             worker.abandon()

@@ -71,6 +71,11 @@ class ClusterProcesses:
         """The addresses of all brokers, for Kafka clients."""
         return ",".join(node.ready["kafka"] for node in self.of("broker"))
 
+    @property
+    def native_addresses(self) -> str:
+        """The addresses of all brokers, for native clients."""
+        return ",".join(node.ready["native"] for node in self.of("broker"))
+
     def __enter__(self) -> Self:
         try:
             for role in ROLES:
@@ -194,6 +199,7 @@ class ClusterProcesses:
             words += ["--metadata", self.nodes["metadata"].ready["metadata"]]
         if node.role == "broker":
             words += ["--id", node.name.partition("-")[2], "--kafka-host", node.address, "--kafka-port", kafka]
+            words += ["--data-dir", self.directory / node.name]
             return [*words, "--native-port", node.ready.get("native", ":0").rpartition(":")[2]]
         if node.role == "bookie":
             words += ["--name", node.name]
