@@ -158,11 +158,7 @@ class Broker:
             self.log,
         )
         self.topics.watch(ended=lambda topic, shadows: self.tables.topic_ended(topic))
-        memory, unflushed = self.tables.memory, self.tables.store.memory
-        self.metrics.watch("table_memory_bytes", "Memory of the entries of tables", lambda: memory.bytes_used)
-        self.metrics.watch(
-            "table_unflushed_bytes", "Memory of changes that are not on disk yet", lambda: unflushed.bytes_used
-        )
+        self._watch_tables()
         self.partitions = PartitionsInUse(
             self.topics,
             self.placement,
@@ -177,6 +173,28 @@ class Broker:
             self.log,
         )
         self.routes = Routes(self.topics, self.placement, self.partitions)
+
+    def _watch_tables(self) -> None:
+        tables, counts, metrics = self.tables, self.tables.counts, self.metrics
+        memory, unflushed = tables.memory, tables.store.memory
+        metrics.watch("tables_live", "Partitions of tables that are served here", lambda: tables.live)
+        metrics.watch("tables_behind", "Partitions of tables that are in use and not live", lambda: tables.behind)
+        metrics.watch("table_watches", "Watches of tables", lambda: tables.watches)
+        metrics.watch_count("table_flushes", "Flushes of tables to their store", lambda: counts.flushes)
+        metrics.watch_count("table_snapshots", "Snapshots of tables", lambda: counts.snapshots)
+        metrics.watch_count("table_snapshots_failed", "Snapshots that failed", lambda: counts.snapshots_failed)
+        metrics.watch_count(
+            "table_batches_refused", "Batches of producers that no table takes", lambda: counts.batches_refused
+        )
+        metrics.watch_count(
+            "table_comparisons_lost",
+            "Transactions of which a comparison did not hold",
+            lambda: counts.comparisons_lost,
+        )
+        metrics.watch("table_memory_bytes", "Memory of the entries of tables", lambda: memory.bytes_used)
+        metrics.watch(
+            "table_unflushed_bytes", "Memory of changes that are not on disk yet", lambda: unflushed.bytes_used
+        )
 
     def _make_groups(self, world: World, policy: BrokerPolicy) -> None:
         storage, clock = self.storage, world.clock

@@ -137,6 +137,7 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBroker) ->
         lambda: [
             HealthCheck("metadata", topics.problem()),
             HealthCheck("registration", placement.lease_problem()),
+            HealthCheck("tables", None, serving.broker.tables.warning()),
             *serving.native.watch.warnings(),
         ],
         make_app=partial(admin_app, administered=serving.administered),

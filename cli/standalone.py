@@ -94,5 +94,6 @@ def checks(serving: Serving) -> list[HealthCheck]:
         HealthCheck("metadata", serving.broker.topics.problem()),
         HealthCheck("bookie", serving.bookie_problem()),
         HealthCheck("pages", None, serving.damaged_pages()),
+        HealthCheck("tables", None, serving.broker.tables.warning()),
         *serving.native.watch.warnings(),
     ]

@@ -105,6 +105,7 @@ class HostedTable:
             lambda: self._state if self._live else None,
             share.one_snapshot,
             share.settings.snapshot_bytes_per_second,
+            share.counts,
             share.clock,
             share.tasks,
             logger,
@@ -142,6 +143,23 @@ class HostedTable:
     @property
     def _state(self) -> TableState:
         return self._nothing if self._table is None else self._table.state
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the table has applied its log and follows the appends."""
+        return self._live
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the table is in use and not live."""
+        return self._used and not self._live
+
+    @property
+    def warning(self) -> str | None:
+        """The reason why the table is behind, or why its log cannot be trimmed; None if there is none."""
+        flushes = None if self._table is None else self._table.flushes
+        failure = None if flushes is None else flushes.failure
+        return failure or self.snapshots.failure
 
     # --- the view of the log --------------------------------------------------------------------------------------
 
@@ -192,6 +210,7 @@ class HostedTable:
 
     def refused(self, reason: str) -> None:
         """See `LogView`: it is logged at most once in REFUSAL_SECONDS, since many clients show only an error code."""
+        self._share.counts.batches_refused += 1
         now = self._clock.monotonic()
         if now >= self._next_refusal_logged:
             self._next_refusal_logged = now + REFUSAL_SECONDS
@@ -238,6 +257,8 @@ class HostedTable:
         except RowDamaged as error:
             self._discard(error)
             raise ViewBehind(str(error)) from error
+        if operation.comparisons and not operation.succeeded:
+            self._share.counts.comparisons_lost += 1
         if not changes:
             return None
         self._check_memory(changes)

@@ -20,6 +20,7 @@ from gnomon.broker.tables.loaded_table import LoadedTable, TablesShare
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.broker.tables.stored.tables_directory import TablesDirectory
 from gnomon.broker.tables.stored.tables_store import TablesStore
+from gnomon.broker.tables.table_counts import TableCounts
 from gnomon.broker.tables.table_origin import TableHome
 from gnomon.broker.tables.table_replica import TableReplica
 from gnomon.log.tables.changes import KeyPlacement
@@ -53,10 +54,11 @@ class HostedTables:
         self._storage = storage
         self._log = log
         self._tasks = OwnTasks()
+        self.counts = TableCounts()
         self._tables: dict[tuple[uuid.UUID, int], HostedTable] = {}
         """The table that was made last, by topic id and partition."""
         self._replicas: dict[tuple[uuid.UUID, int], TableReplica] = {}
-        self._share = TablesShare(settings, batch_thread, world.clock, timers, self._tasks, trio.Lock())
+        self._share = TablesShare(settings, batch_thread, world.clock, timers, self._tasks, trio.Lock(), self.counts)
         self.memory = TablesMemory(settings.memory_bytes_max)
         """Counts the entries of the tables in memory."""
         self.store = TablesStore(world, directory, exists, self._tasks, log)
@@ -105,6 +107,29 @@ class HostedTables:
             self._log.bind(topic=topic.name, partition=index),
         )
         self._tables[topic.id, index] = table
+
+    # --- metrics ----------------------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> int:
+        """The number of tables that are live; a table is that of one partition."""
+        return sum(table.is_live for table in self._tables.values())
+
+    @property
+    def behind(self) -> int:
+        """The number of tables that are in use and not live."""
+        return sum(table.is_behind for table in self._tables.values())
+
+    @property
+    def watches(self) -> int:
+        """The number of watches of clients."""
+        return sum(len(table.watches) for table in self._tables.values())
+
+    def warning(self) -> str | None:
+        """A reason why some table cannot flush or take a snapshot; None if there is none."""
+        found = {topic: table.warning for (topic, _), table in self._tables.items() if table.warning is not None}
+        text = next(iter(found.values()), None)
+        return None if text is None else f"{len(found)} tables cannot flush or take a snapshot, one because: {text}"
 
     # --- replicas ---------------------------------------------------------------------------------------------------
 

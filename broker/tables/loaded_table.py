@@ -15,6 +15,7 @@ import trio
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.tables import table_log
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
+from gnomon.broker.tables.table_counts import TableCounts
 from gnomon.broker.tables.table_flushes import TableFlushes
 from gnomon.broker.tables.table_log import TableLog
 from gnomon.broker.tables.table_state import TableState
@@ -44,6 +45,7 @@ class TablesShare(NamedTuple):
     tasks: Tasks
     one_snapshot: trio.Lock
     """Held while a snapshot is taken."""
+    counts: TableCounts
 
 
 class LoadedTable:
@@ -64,7 +66,7 @@ class LoadedTable:
         self.flushes: TableFlushes | None = None
         if engine is not None:
             self.flushes = TableFlushes(
-                state, engine, log, share.settings, share.clock, share.timers, share.tasks, logger
+                state, engine, log, share.settings, share.counts, share.clock, share.timers, share.tasks, logger
             )
 
     def follow(self, log: TableLog) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
+from gnomon.broker.tables.table_counts import TableCounts
 from gnomon.broker.tables.table_log import TableLog
 from gnomon.broker.tables.table_state import TableState
 from gnomon.log.entry import Offset
@@ -37,6 +38,7 @@ class TableFlushes:
         engine: DiskEngine,
         log: TableLog,
         settings: TableSettings,
+        counts: TableCounts,
         clock: Clock,
         timers: Timers,
         tasks: Tasks,
@@ -47,6 +49,7 @@ class TableFlushes:
         self._engine = engine
         self.log = log
         self._settings = settings
+        self._counts = counts
         self._clock = clock
         self._timers = timers
         self._tasks = tasks
@@ -83,6 +86,7 @@ class TableFlushes:
         while (freed := await self._written(applied)) is None:
             await self._clock.sleep(AGAIN_SECONDS)
         self.failure = None
+        self._counts.flushes += 1
         self._logger.debug("table_flushed", applied=applied)
         self.applied()
         for _ in freed:

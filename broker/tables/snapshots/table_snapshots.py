@@ -25,6 +25,7 @@ from gnomon.broker.tables.engines.table_image import TableImage
 from gnomon.broker.tables.recent_operations import DoneOperation
 from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
 from gnomon.broker.tables.stored.store_forms import RowDamaged
+from gnomon.broker.tables.table_counts import TableCounts
 from gnomon.broker.tables.table_log import LogUnreadable, TableLog
 from gnomon.broker.tables.table_state import TableState
 from gnomon.log.entry import Offset
@@ -60,6 +61,7 @@ class TableSnapshots:
         live: Callable[[], TableState | None],
         one_at_a_time: trio.Lock,
         bytes_per_second: int,
+        counts: TableCounts,
         clock: Clock,
         tasks: Tasks,
         logger: Logger,
@@ -76,6 +78,7 @@ class TableSnapshots:
         self._live = live
         self._one_at_a_time = one_at_a_time
         self._bytes_per_second = bytes_per_second
+        self._counts = counts
         self._clock = clock
         self._tasks = tasks
         self._logger = logger
@@ -138,6 +141,7 @@ class TableSnapshots:
                 record = self.newest.record if end == self.newest.kept_from else await self._take(image, state, end)
         except SnapshotFailed as error:
             self.failure = str(error)
+            self._counts.snapshots_failed += 1
             raise
         self.failure = None
         return record
@@ -235,6 +239,7 @@ class TableSnapshots:
             if newest is None and not is_rejected:
                 raise SnapshotFailed("the topic was deleted")
         self.newest.taken(record)
+        self._counts.snapshots += 1
         self._logger.debug(
             "table_snapshot", revision=record.revision, keys=record.keys, bytes=record.bytes_used, ledger=record.ledger
         )

@@ -274,11 +274,16 @@ def test_a_table_without_room_on_disk_refuses_with_the_bytes_and_goes_on_once_th
             assert (await kafka.produce("settings", batch)).error_code == 0
             with pytest.raises(Unavailable, match=r"lacks \d+ bytes of changes, .* no room by the test"):
                 await table.get(b"a")
+            tables = broker.serving.broker.tables
+            assert (tables.live, tables.behind) == (0, 1)
+            assert "1 tables cannot flush or take a snapshot, one because: no room by the test" == tables.warning()
         await trio.sleep(FLUSHED_SECONDS)
         entry = await table.get(b"kafka")
         assert entry is not None
         assert entry.value == b"goes on"
         assert await table.count() == put + 2
+        assert (tables.live, tables.behind, tables.warning()) == (1, 0, None)
+        assert tables.counts.flushes > 0
 
     play(run, table=TableSettings(flush_bytes=100_000, behind_bytes_max=1 << 20))
 

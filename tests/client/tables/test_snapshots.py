@@ -272,6 +272,7 @@ def test_the_snapshot_of_a_table_that_ends_meanwhile_is_given_up(monkeypatch: py
             await trio.sleep(0.02)
             view.ended()
         assert refused == ["the table was loaded again, or its partition was released"]
+        assert broker.serving.broker.tables.counts.snapshots_failed == 1
         assert await ledgers_of_tables(broker) == []
         assert (await state(table)).snapshot_revision == -1
 
