@@ -8,6 +8,7 @@ from pathlib import Path
 DOCS = Path(__file__).parents[2] / "docs"
 ARCHITECTURE = DOCS / "ARCHITECTURE.md"
 SPARK_PATHS = DOCS / "spark-paths.md"
+TABLE_PATHS = DOCS / "table-paths.md"
 HEAD = "| step | functions, by file |"
 
 

@@ -18,7 +18,7 @@ from gnomon.cli.main import main
 sys.path.insert(0, str(Path(__file__).parent))  # for `settings_page` and `steps`: test folders are no packages
 
 from settings_page import PAGE, settings_page
-from steps import SPARK_PATHS, steps
+from steps import SPARK_PATHS, TABLE_PATHS, steps
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -53,7 +53,9 @@ def test_the_architecture_page_is_short() -> None:
     assert len((DOCS / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= ARCHITECTURE_LINES_MAX
 
 
-@pytest.mark.parametrize(("page", "least"), [(ARCHITECTURE, 50), (SPARK_PATHS, 30)], ids=["broker", "Spark"])
+@pytest.mark.parametrize(
+    ("page", "least"), [(ARCHITECTURE, 50), (SPARK_PATHS, 30), (TABLE_PATHS, 30)], ids=["broker", "Spark", "tables"]
+)
 def test_every_step_of_a_path_is_a_function_of_its_file(page: Path, least: int) -> None:
     found = steps(page=page)
     assert len(found) > least

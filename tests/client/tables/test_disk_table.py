@@ -276,7 +276,7 @@ def test_a_table_without_room_on_disk_refuses_with_the_bytes_and_goes_on_once_th
                 await table.get(b"a")
             tables = broker.serving.broker.tables
             assert (tables.live, tables.behind) == (0, 1)
-            assert "1 tables cannot flush or take a snapshot, one because: no room by the test" == tables.warning()
+            assert tables.warning() == "1 tables cannot flush or take a snapshot, one because: no room by the test"
         await trio.sleep(FLUSHED_SECONDS)
         entry = await table.get(b"kafka")
         assert entry is not None
