@@ -15,6 +15,7 @@ from pathlib import Path
 import trio
 
 from gnomon.broker.admin.administered import Administered
+from gnomon.broker.admin.tables.table_clients import TableClients
 from gnomon.broker.authorization.authorizer import Access
 from gnomon.broker.authorization.kafka_table import KAFKA_RULES
 from gnomon.broker.authorization.native_access import NativeAccess
@@ -131,6 +132,7 @@ async def serve(
     """
     server = kafka_server(world, broker, limits, space)
     native = native_server(world, broker, subscriptions, limits)
+    tables = TableClients(world, broker.topics, broker.records, broker.placement)
     async with trio.open_nursery() as nursery:
         try:
             await nursery.start(broker.run)
@@ -145,7 +147,9 @@ async def serve(
             broker.configs.set_derived({NATIVE_ADVERTISED: host_and_port(*me.native)})
             membership.serves_at(me)
             await nursery.start(membership.run)
-            parts = (broker, server, native, membership, broker.metrics, administered(world, broker, native))
+            await nursery.start(tables.run, (native_at.host, native_at.port))
+            shown = administered(world, broker, native, tables)
+            parts = (broker, server, native, membership, broker.metrics, shown)
             ready(ServingBroker(listeners, native_at.host, native_at.port, *parts))
             await stop.wait()
             await membership.give_away()
@@ -328,7 +332,7 @@ def read_planner(broker: Broker, clock: Clock) -> ReadPlanner:
     return ReadPlanner(*parts, broker.storage, broker.cluster_id, clock)
 
 
-def administered(world: World, broker: Broker, native: NativeServer) -> Administered:
+def administered(world: World, broker: Broker, native: NativeServer, tables: TableClients) -> Administered:
     """The parts of a broker for its admin API."""
     return Administered(
         broker.topics,
@@ -338,6 +342,7 @@ def administered(world: World, broker: Broker, native: NativeServer) -> Administ
         broker.partitions,
         broker.replication,
         subscription_admin(broker, native.hosts, world.clock),
+        tables,
         broker.configs,
         broker.authorizer,
         broker.cluster_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gnomon.broker.admin.tables.table_clients import TableClients
 from gnomon.broker.authorization.authorizer import Authorizer
 from gnomon.broker.configs.broker_configs import BrokerConfigs
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
@@ -29,6 +30,7 @@ class Administered:
     partitions: PartitionsInUse
     replication: ShadowReplication
     subscriptions: SubscriptionAdmin
+    tables: TableClients
     configs: BrokerConfigs
     authorizer: Authorizer
     cluster_id: str

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from gnomon.broker.admin.administered import Administered
 from gnomon.broker.admin.leader_calls import LeaderCalls
 from gnomon.broker.admin.shadow_topics import ShadowTopics
+from gnomon.broker.admin.tables.table_routes import TableRoutes
 from gnomon.broker.admin.topic_stats import TopicStats
 from gnomon.broker.admin.topic_subscriptions import TopicSubscriptions
 from gnomon.broker.authorization.admin_table import ADMIN_RULES
@@ -31,6 +32,7 @@ def api_routes(served: Administered) -> list[Route]:
     )
     leaders = LeaderCalls(served.placement, served.subscriptions, peers)
     subscriptions = TopicSubscriptions(served.records, served.placement, leaders, access)
+    tables = TableRoutes(served.topics, served.records, served.placement, served.tables, access, served.world.clock)
     document = files(__package__).joinpath("openapi.json").read_bytes()
 
     async def openapi(request: Request) -> Response:
@@ -41,4 +43,5 @@ def api_routes(served: Administered) -> list[Route]:
         *shadow_topics.routes(),
         *stats.routes(),
         *subscriptions.routes(),
+        *tables.routes(),
     ]

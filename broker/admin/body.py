@@ -1,6 +1,6 @@
-"""The body of a request to the admin API: a JSON array of names of topics, within bounds.
+"""The body of a request to the admin API, within bounds; most are a JSON array of names of topics.
 
-1. A body is parsed once it is complete, and refused as soon as more than BODY_BYTES_MAX of it has arrived.
+1. A body is parsed once it is complete, and refused as soon as more of it has arrived than its bound, or was announced.
 2. A slow client has BODY_SECONDS_MAX to send its body; other requests do not wait for it.
 3. Only `application/json` is accepted: a browser sends that type to another site only after a CORS preflight.
 """
@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -32,14 +33,10 @@ async def named_topics(request: Request) -> list[str] | None:
     Raises:
         AdminRefused: the body is too large, too slow, or not a JSON array of at most NAMES_MAX valid names.
     """
-    body = await _read(request)
+    body = await read_body(request, BODY_BYTES_MAX, f"the body is larger than {BODY_BYTES_MAX} bytes")
     if not body:
         return None
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type != "application/json":
-        raise AdminRefused(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the content type is {content_type!r}: use application/json"
-        )
+    check_json(request)
     try:
         found = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
@@ -64,15 +61,42 @@ def asked_name(text: str) -> str:
         raise AdminRefused(HTTPStatus.BAD_REQUEST, shown) from None
 
 
-async def _read(request: Request) -> bytes:
+def check_json(request: Request) -> None:
+    """Checks the type of a body that is there.
+
+    Raises:
+        AdminRefused: it is not said to be JSON.
+    """
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        raise AdminRefused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"the content type is {content_type!r:.{SHOWN_CHARACTERS_MAX}}: use application/json",
+        )
+
+
+async def read_body(
+    request: Request, bytes_max: int, reason: str, take: Callable[[int], None] = lambda count: None
+) -> bytes:
+    """The whole body of a request.
+
+    Args:
+        reason: says that it is larger than `bytes_max`.
+        take: is called with the size of each part before it is kept, and may raise.
+
+    Raises:
+        AdminRefused: the body is too large or too slow.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > bytes_max:
+        raise AdminRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason, _CLOSE)
     body = bytearray()
     with trio.move_on_after(BODY_SECONDS_MAX):
         async for part in request.stream():
+            take(len(part))
             body += part
-            if len(body) > BODY_BYTES_MAX:
-                raise AdminRefused(
-                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {BODY_BYTES_MAX} bytes", _CLOSE
-                )
+            if len(body) > bytes_max:
+                raise AdminRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason, _CLOSE)
         return bytes(body)
     raise AdminRefused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {BODY_SECONDS_MAX} seconds", _CLOSE)
 

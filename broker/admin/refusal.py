@@ -11,14 +11,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from gnomon.bookie.errors import LedgerError
+from gnomon.broker.admin.tables.unfit_request import UnfitRequest
 from gnomon.broker.errors import KafkaError
 from gnomon.client.errors import (
+    Compacted,
+    CrossPartition,
     InvalidCall,
+    InvalidRecords,
     NativeError,
     NoSuchSubscription,
     NoSuchTopic,
+    NotATable,
     NotAuthorized,
+    OutcomeUnknown,
     SubscriptionTaken,
+    TooLarge,
 )
 from gnomon.log.subscription_keys import SubscriptionsError
 from gnomon.metadata.client import MetadataError
@@ -51,16 +58,32 @@ NATIVE_STATUSES: Final[Mapping[type[NativeError], HTTPStatus]] = {
     NoSuchSubscription: HTTPStatus.NOT_FOUND,
     SubscriptionTaken: HTTPStatus.PRECONDITION_FAILED,
     InvalidCall: HTTPStatus.BAD_REQUEST,
+    CrossPartition: HTTPStatus.BAD_REQUEST,
     NotAuthorized: HTTPStatus.FORBIDDEN,
+    NotATable: HTTPStatus.CONFLICT,
+    Compacted: HTTPStatus.GONE,
+    TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    InvalidRecords: HTTPStatus.INSUFFICIENT_STORAGE,
+    OutcomeUnknown: HTTPStatus.GATEWAY_TIMEOUT,
 }
-"""The HTTP status of an error of the native service; each other one is 503."""
+"""The HTTP status of an error of the native service; each other one is 503. A leader refuses valid records only if the
+table or the topic has no room for them."""
+RETRY_SOON: Final[Mapping[str, str]] = {"Retry-After": "1"}
 
 
 class AdminRefused(HTTPException):
     """The request is refused; the reason says why, and what to do."""
 
-    def __init__(self, status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: HTTPStatus,
+        reason: str,
+        headers: Mapping[str, str] | None = None,
+        fields: Mapping[str, object] | None = None,
+    ) -> None:
+        """`fields` are in the body, beside the reason."""
         super().__init__(status, reason, headers)
+        self.fields = fields or {}
 
 
 def exception_handlers(log: Logger) -> dict[type[Exception], ExceptionHandler]:
@@ -75,13 +98,24 @@ def exception_handlers(log: Logger) -> dict[type[Exception], ExceptionHandler]:
         KafkaError: _refused_as_kafka,
         ClientDisconnect: _gone,
         NativeError: _refused_as_native,
+        UnfitRequest: _refused_as_unfit,
         **dict.fromkeys((MetadataError, WorldError, LedgerError, SubscriptionsError), _unavailable),
         Exception: broken,
     }
 
 
-def _answer(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse({"reason": reason}, status, headers)
+def status_of(error: NativeError) -> HTTPStatus:
+    """The HTTP status of an error of the native service."""
+    return NATIVE_STATUSES.get(type(error), HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _answer(
+    status: int,
+    reason: str,
+    headers: Mapping[str, str] | None = None,
+    fields: Mapping[str, object] | None = None,
+) -> Response:
+    return JSONResponse({"reason": reason, **(fields or {})}, status, headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -92,7 +126,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     elif not isinstance(error, AdminRefused) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # Starlette joins a set, in any order
         reason = f"{request.method} is not served at {request.url.path}; use {headers['Allow']}"
-    return _answer(error.status_code, reason, headers)
+    return _answer(error.status_code, reason, headers, error.fields if isinstance(error, AdminRefused) else None)
 
 
 async def _refused_as_kafka(request: Request, error: Exception) -> Response:
@@ -102,12 +136,21 @@ async def _refused_as_kafka(request: Request, error: Exception) -> Response:
 
 async def _refused_as_native(request: Request, error: Exception) -> Response:
     assert isinstance(error, NativeError)
-    status = NATIVE_STATUSES.get(type(error), HTTPStatus.SERVICE_UNAVAILABLE)
-    return _answer(status, str(error) if status != HTTPStatus.SERVICE_UNAVAILABLE else f"try again: {error}")
+    status = status_of(error)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return _answer(status, f"try again: {error}", RETRY_SOON)
+    if status == HTTPStatus.GATEWAY_TIMEOUT:
+        return _answer(status, f"the outcome is unknown: {error}")
+    return _answer(status, str(error))
+
+
+async def _refused_as_unfit(request: Request, error: Exception) -> Response:
+    assert isinstance(error, UnfitRequest)
+    return _answer(error.status, str(error))
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:
-    return _answer(HTTPStatus.SERVICE_UNAVAILABLE, f"try again: {error}")
+    return _answer(HTTPStatus.SERVICE_UNAVAILABLE, f"try again: {error}", RETRY_SOON)
 
 
 async def _gone(request: Request, error: Exception) -> Response:

@@ -26,12 +26,19 @@ class AdminRoute(Enum):
     DELETE_SUBSCRIPTION = "DELETE subscription/{subscription}"
     SEEK_SUBSCRIPTION = "POST subscription/{subscription}/seek"
     SEEK_SUBSCRIPTION_TO_TIME = "POST subscription/{subscription}/resetcursor/{timestamp}"
+    LIST_TABLES = "GET /kv/v1"
+    SCAN_TABLE = "GET /kv/v1/{topic}"
+    TRANSACT = "POST /kv/v1/{topic}"
+    GET_KEY = "GET /kv/v1/{topic}/{key}"
+    PUT_KEY = "PUT /kv/v1/{topic}/{key}"
+    DELETE_KEY = "DELETE /kv/v1/{topic}/{key}"
     OPENAPI = "GET /admin/v2/openapi.json"
 
 
 _CAST = (Rule(Operation.CAST, ResourceType.TOPIC, RefusalEffect.REQUEST),)
 _DESCRIBE = (Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.REQUEST),)
 
+_WRITE = Rule(Operation.WRITE, ResourceType.TOPIC, RefusalEffect.REQUEST)
 _READ = (Rule(Operation.READ, ResourceType.TOPIC, RefusalEffect.REQUEST),)
 
 
@@ -51,6 +58,12 @@ ADMIN_RULES: Final[Mapping[AdminRoute, tuple[Rule, ...]]] = {
     AdminRoute.DELETE_SUBSCRIPTION: (*_READ, _of_group(Operation.DELETE)),
     AdminRoute.SEEK_SUBSCRIPTION: (*_READ, _of_group(Operation.READ)),
     AdminRoute.SEEK_SUBSCRIPTION_TO_TIME: (*_READ, _of_group(Operation.READ)),
+    AdminRoute.LIST_TABLES: (Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.HIDDEN),),
+    AdminRoute.SCAN_TABLE: _READ,
+    AdminRoute.TRANSACT: (_WRITE, *_READ),
+    AdminRoute.GET_KEY: _READ,
+    AdminRoute.PUT_KEY: (_WRITE, *_READ),
+    AdminRoute.DELETE_KEY: (_WRITE, *_READ),
     AdminRoute.OPENAPI: (),
 }
 """A request that is refused has the status 403."""

@@ -57,6 +57,7 @@ class TableWatch:
         nursery: trio.Nursery,
         *,
         initial: bool,
+        ahead_events: int = AHEAD_EVENTS,
     ) -> None:
         """A watch that has begun.
 
@@ -68,7 +69,7 @@ class TableWatch:
         self._clock = clock
         self._prefix = prefix
         self._initial = initial
-        self._events, self._received = trio.open_memory_channel[TableEvent](AHEAD_EVENTS)
+        self._events, self._received = trio.open_memory_channel[TableEvent](ahead_events)
         self._error: NativeError | None = None
         self._scope = trio.CancelScope()
         nursery.start_soon(self._run, partitions, revisions)

@@ -1,0 +1,1 @@
+"""The REST API of tables, the topics that are read by key."""
