@@ -47,7 +47,7 @@ class AdminClient:
     async def ask(self, method: str, path: str, **fields: Any) -> httpx2.Response:
         """Sends one request and checks its answer against the document."""
         response = await self._client.request(method, path, **fields)
-        operation = _operation(method, response.request.url.path)
+        operation = _operation(method, response.request.url.raw_path.partition(b"?")[0].decode())
         if operation is not None:
             assert str(response.status_code) in operation.definition.raw["responses"], "the status is described"
             operation.validate_response(response)

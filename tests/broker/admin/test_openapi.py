@@ -33,6 +33,13 @@ FIXED = """
 "path.namespace" = "default"
 "path.topic" = "orders"
 """
+TABLES = """
+[[operations]]
+include-tag = "tables"
+checks.positive_data_acceptance.enabled = false
+"""
+"""A watch and a scan have the same path and other parameters, which the document cannot say; and no value of a header
+has the quotes that a condition needs."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 @pytest.mark.parametrize("config", [FIXED, ""], ids=["of a topic that is there", "of any topic"])
 def test_every_answer_matches_the_document(broker: KafkaBroker, tmp_path: Path, config: str) -> None:
-    (tmp_path / "schemathesis.toml").write_text(config)
+    (tmp_path / "schemathesis.toml").write_text(config + TABLES)
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "--no-color", "run", f"{broker.admin_url}/admin/v2/openapi.json"),
         *("--phases", "examples,coverage,fuzzing", "--max-examples", "5", "--continue-on-failure"),
@@ -53,7 +60,7 @@ def test_every_answer_matches_the_document(broker: KafkaBroker, tmp_path: Path, 
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"Tested: 13\b", done.stdout)
+    assert re.search(r"Tested: 19\b", done.stdout)
     assert "admin_request_failed" not in broker.log()
     assert urllib.request.urlopen(f"{broker.admin_url}/readyz").status == 200
 
