@@ -20,6 +20,9 @@ from gnomon.runtime.world import AddressTaken
 
 BACKLOG = 100
 DESCRIPTOR_RETRY_SECONDS = 0.5
+UNTAKEN_SECONDS_MAX = 10.0
+"""A client that takes nothing of its answer for so long is disconnected: hypercorn waits for it without end, also when
+the node stops."""
 INSTALL = "python -m pip install --upgrade hypercorn starlette"
 
 
@@ -36,6 +39,8 @@ class HttpSocket:
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted connections have it, too
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNTAKEN_SECONDS_MAX * 1_000))
             self._socket.bind((host, port))
             self._socket.listen(BACKLOG)
         except OSError as error:
