@@ -35,6 +35,8 @@ class KeyWatch:
         self.prefix = prefix
         self.first = first
         self.position = first
+        self.items_sent = 0
+        """The parts of the batch at `position` that the client was sent."""
         self.is_over = False
         """Whether this broker has no further changes."""
         self._waits = False

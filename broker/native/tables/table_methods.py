@@ -251,14 +251,24 @@ async def _read(table: HostedTable, watch: KeyWatch) -> Sequence[AppliedBatch]:
 
 
 async def _send(call: Call, watch: KeyWatch, batches: Sequence[AppliedBatch]) -> Offset | None:
-    """Sends the changes that a watch wants; returns the end of the last batch with some."""
+    """Sends the changes that a watch wants; returns the end of the last batch with some.
+
+    It stops where the client takes no more, also within a batch, which is read again then: a client that is sent more
+    ends its connection.
+    """
     sent = None
     for batch in batches:
-        for item in items_of(batch, watch):
+        for number, item in enumerate(items_of(batch, watch)):
+            if number < watch.items_sent:
+                continue
+            if not call.has_room:
+                return sent
             call.item(item)
+            watch.items_sent = number + 1
             sent = batch.next_offset
             await trio.lowlevel.checkpoint()
         watch.position = batch.next_offset
+        watch.items_sent = 0
     await trio.lowlevel.checkpoint()
     return sent
 
