@@ -40,8 +40,8 @@ class AdminClient:
         self.problems: list[HealthCheck] = []
         self.asked = asked.broker
         self.administered = asked.administered
-        app = admin_app(asked.metrics, lambda: self.problems, asked.administered)
-        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+        self.app = admin_app(asked.metrics, lambda: self.problems, asked.administered)
+        transport = httpx2.ASGITransport(self.app, raise_app_exceptions=False)
         self._client = httpx2.AsyncClient(transport=transport, base_url="http://admin")
 
     async def ask(self, method: str, path: str, **fields: Any) -> httpx2.Response:
