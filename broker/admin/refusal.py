@@ -90,7 +90,7 @@ def exception_handlers(log: Logger) -> dict[type[Exception], ExceptionHandler]:
     """The handlers that turn exceptions into answers, by exception type."""
 
     async def broken(request: Request, error: Exception) -> Response:
-        log.error("admin_request_failed", method=request.method, path=request.url.path, reason=repr(error))
+        log.error("admin_request_failed", method=request.method, path=request.scope["path"], reason=repr(error))
         return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the broker failed at this request; its log has the error")
 
     return {
@@ -122,10 +122,10 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     reason, headers = error.detail, dict(error.headers or {})
     if not isinstance(error, AdminRefused) and error.status_code == HTTPStatus.NOT_FOUND:
-        reason = f"nothing is served at {request.url.path}: /admin/v2/openapi.json lists all paths"
+        reason = f"nothing is served at {request.scope['path']}: /admin/v2/openapi.json lists all paths"
     elif not isinstance(error, AdminRefused) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # Starlette joins a set, in any order
-        reason = f"{request.method} is not served at {request.url.path}; use {headers['Allow']}"
+        reason = f"{request.method} is not served at {request.scope['path']}; use {headers['Allow']}"
     return _answer(error.status_code, reason, headers, error.fields if isinstance(error, AdminRefused) else None)
 
 

@@ -111,7 +111,9 @@ class TableList:
             try:
                 fields = await leaders.connection(address).call("table_status", topic.name, topic.id.hex, index, False)
                 return ListedPartition(leader, TableStatus.decode(index, fields))
-            except (NativeError, ValueError, *SILENT) as error:
+            except SILENT as error:
+                return ListedPartition(leader, f"broker {leader} does not answer: {error}")
+            except (NativeError, ValueError) as error:
                 return ListedPartition(leader, str(error))
         return ListedPartition(leader, f"broker {leader} does not answer within {ASK_SECONDS:.0f} s")
 
