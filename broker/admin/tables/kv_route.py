@@ -1,6 +1,6 @@
 """A route of the REST API of tables, which is found by the path as it was sent.
 
-The decoded path that Starlette looks at does not tell a slash of a key from one between topic and key.
+Starlette matches the decoded path, in which a slash of a key looks like the one between topic and key.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def page_pieces(page: MergedPage, next_path: str | None, *, keys_only: bool) -> 
     """The answer of a scan."""
     after = None if page.after is None else base64_text(page.after)
     head = {"revisions": page.revisions, "after": after, "next": next_path}
-    rows = map(_key_row if keys_only else _entry_row, page.entries)
+    rows = map(_key_row, page.entries) if keys_only else map(_entry_row, page.entries)
     return _with_rows(head, "entries", rows)
 
 

@@ -47,7 +47,7 @@ class DoneTransaction(NamedTuple):
     partition: int
     succeeded: bool
     operations: Sequence[KeyOperation]
-    """Those that were done."""
+    """The operations of the branch that was done."""
     answers: Sequence[Any]
 
 
