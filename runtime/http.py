@@ -21,8 +21,8 @@ from gnomon.runtime.world import AddressTaken
 BACKLOG = 100
 DESCRIPTOR_RETRY_SECONDS = 0.5
 UNTAKEN_SECONDS_MAX = 10.0
-"""A client that takes nothing of its answer for this time is disconnected: hypercorn would wait for it without end, also
-when the node stops."""
+"""A client that takes nothing of its answer for this time is disconnected: hypercorn would wait for it for ever, even
+while the node stops."""
 INSTALL = "python -m pip install --upgrade hypercorn starlette"
 
 

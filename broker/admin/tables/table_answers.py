@@ -17,6 +17,8 @@ from gnomon.log.tables.key_entry import ABSENT, NEVER, KeyEntry, unpack_entry
 from gnomon.log.tables.operations import DeleteKey, GetKey, IncrementKey, KeyOperation, PutKey
 
 PIECE_BYTES: Final = 64 << 10
+ROWS_PER_PIECE: Final = 500
+"""Some 2 ms."""
 _SLICE_BYTES: Final = 48 << 10
 """Divisible by three: base64 of slices is that of the whole."""
 _WORDS: Final[Mapping[type, str]] = {PutKey: "put", DeleteKey: "delete", GetKey: "get", IncrementKey: "incr"}
@@ -47,6 +49,11 @@ def revision_headers(revision: int, partition: int) -> dict[str, str]:
 def deletion_headers(revision: int, partition: int) -> dict[str, str]:
     """The headers of an answer to a deletion; an absent key has no entity tag."""
     return {"Gnomon-Revision": str(revision), "Gnomon-Partition": str(partition)}
+
+
+def list_pieces(tables: Iterable[Mapping[str, Any]], after: str | None) -> Iterator[bytes]:
+    """The answer of a list of tables."""
+    return _with_rows({"after": after}, "tables", tables)
 
 
 class _Row(NamedTuple):
@@ -142,7 +149,7 @@ def _with_rows(head: Mapping[str, Any], name: str, rows: Iterable[_Row | Mapping
             yield from _row_pieces(piece, row)
         else:
             piece += _json(row)
-        if len(piece) >= PIECE_BYTES:
+        if len(piece) >= PIECE_BYTES or not (number + 1) % ROWS_PER_PIECE:
             yield bytes(piece)
             piece.clear()
     yield bytes(piece + b"]}")

@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from gnomon.broker.admin.body import check_json, read_body
@@ -26,6 +26,7 @@ from gnomon.broker.admin.tables.kv_route import KvRoute, raw_path
 from gnomon.broker.admin.tables.table_answers import (
     deletion_headers,
     entry_headers,
+    list_pieces,
     page_pieces,
     revision_headers,
     transaction_pieces,
@@ -43,7 +44,7 @@ from gnomon.broker.admin.tables.table_query import (
     parse_put,
     parse_scan_or_watch,
 )
-from gnomon.broker.admin.tables.transaction_body import DOCUMENT_BYTES_MAX, parse_transaction
+from gnomon.broker.admin.tables.transaction_body import DOCUMENT_BYTES_MAX, load_document, transaction_of
 from gnomon.broker.admin.tables.unfit_request import UnfitRequest
 from gnomon.broker.admin.tables.watch_response import WatchResponse
 from gnomon.broker.authorization.admin_table import AdminRoute
@@ -60,7 +61,7 @@ from gnomon.client.tables.table_watch import TableWatch
 from gnomon.log.tables.key_entry import KeyEntry
 from gnomon.log.tables.operations import DeleteKey, PutKey
 from gnomon.log.topic import Topic
-from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.loop.paced import PAUSE_SECONDS, paced
 from gnomon.runtime.world import Clock
 
 VALUE_BYTES_MAX: Final = HEADS.of_method("table_write").bytes_max - (8 << 10)
@@ -111,7 +112,7 @@ class TableRoutes:
             return self._access.allows(AdminRoute.LIST_TABLES, session, Operation.DESCRIBE, topic(name))
 
         tables, after = await self._list_of_tables.page(query, visible)
-        return JSONResponse({"tables": tables, "after": after})
+        return self._in_pieces(list_pieces(tables, after))
 
     # --- one key ------------------------------------------------------------------------------------------------
 
@@ -191,8 +192,10 @@ class TableRoutes:
         table = await self._table(name)
         with self._bodies.hold() as take:
             reason = f"the body is larger than {DOCUMENT_BYTES_MAX} bytes: write large values with PUT"
-            body = parse_transaction(await read_body(request, DOCUMENT_BYTES_MAX, reason, take))
-            await trio.lowlevel.checkpoint()  # both sides of it take milliseconds
+            document = load_document(await read_body(request, DOCUMENT_BYTES_MAX, reason, take))
+            await self._clock.sleep(PAUSE_SECONDS)  # each of these steps may take some ms
+            body = transaction_of(document)
+            await self._clock.sleep(PAUSE_SECONDS)
             done = await TableCalls(self._clients, table).transact(body)
         pieces = transaction_pieces(done.operations, done.answers, done.partition, succeeded=done.succeeded)
         return self._in_pieces(pieces)

@@ -71,12 +71,20 @@ class TransactionBody(NamedTuple):
 
 
 def parse_transaction(body: bytes) -> TransactionBody:
-    """The transaction of a document.
+    """The transaction of a document; the same as `load_document` and `transaction_of`, each of which takes some ms.
 
     Raises:
         UnfitRequest: it is none.
     """
-    found = _loaded(body)
+    return transaction_of(load_document(body))
+
+
+def transaction_of(found: Any) -> TransactionBody:
+    """The transaction of a document that was loaded.
+
+    Raises:
+        UnfitRequest: it is none.
+    """
     if type(found) is not dict:
         raise UnfitRequest(f"the body is no JSON object: send one with {', '.join(FIELDS)}")
     for name in found:
@@ -95,7 +103,12 @@ def parse_transaction(body: bytes) -> TransactionBody:
     return TransactionBody(compare, then, otherwise)
 
 
-def _loaded(body: bytes) -> Any:
+def load_document(body: bytes) -> Any:
+    """The JSON value of a body, which has few parts and short numbers.
+
+    Raises:
+        UnfitRequest: it is not JSON, or has too many parts.
+    """
     if not body.isascii():
         raise UnfitRequest("the body has bytes beyond ASCII: keys and values are base64")
     if body.count(b"[") > _LISTS_MAX or body.count(b",") > _COMMAS_MAX:
@@ -171,9 +184,9 @@ def _operation(item: Any) -> KeyOperation:
             found = GetKey(_key(key))
         case ["incr", key, *by] if len(by) <= 1:
             found = IncrementKey(_key(key), *map(_number, by))
+            decode_operations(encode_operations([found]))  # refuses a number beyond its range
         case _:
             raise UnfitRequest(f"{_shown(item)} is no operation: write {OPERATION}")
-    decode_operations(encode_operations([found]))  # refuses numbers beyond their range
     return found
 
 
