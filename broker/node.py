@@ -132,7 +132,7 @@ async def serve(
     """
     server = kafka_server(world, broker, limits, space)
     native = native_server(world, broker, subscriptions, limits)
-    tables = TableClients(world, broker.topics, broker.records, broker.placement)
+    tables = TableClients(world, broker.topics, broker.records, broker.placement, broker.cluster_id)
     async with trio.open_nursery() as nursery:
         try:
             await nursery.start(broker.run)

@@ -30,12 +30,15 @@ PARTITIONS_MAX: Final = 10_000
 class TableClients:
     """The clients of one broker."""
 
-    def __init__(self, world: World, topics: Topics, records: TopicRecords, placement: Placement) -> None:
+    def __init__(
+        self, world: World, topics: Topics, records: TopicRecords, placement: Placement, cluster_id: str
+    ) -> None:
         """Nothing is called before `run`."""
         self._world = world
         self._topics = topics
         self._records = records
         self._placement = placement
+        self._cluster_id = cluster_id
         self._random = world.random("table-clients")
         self._leaders: OwnLeaders | None = None
         self._partitions: OrderedDict[tuple[uuid.UUID, int], TablePartition] = OrderedDict()
@@ -43,9 +46,13 @@ class TableClients:
     async def run(self, here: Address, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Holds the connections until it is cancelled; `here` is the address that this broker listens on."""
         async with trio.open_nursery() as nursery:
-            self._leaders = OwnLeaders(self._world, self._topics, self._records, self._placement, here, nursery)
+            parts = (self._world, self._topics, self._records, self._placement, self._cluster_id)
+            self._leaders = OwnLeaders(*parts, here, nursery)
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._leaders.end()
 
     @property
     def leaders(self) -> OwnLeaders:

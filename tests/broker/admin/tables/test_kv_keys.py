@@ -13,6 +13,7 @@ from gnomon.broker.admin.tables import body_room, table_routes
 from gnomon.broker.authorization.operation import Operation, ResourceType
 from gnomon.client.errors import BrokerUnreachable, InvalidRecords, OutcomeUnknown, Unavailable
 from gnomon.client.tables.table_partition import TablePartition
+from gnomon.wire.kafka.messages.topics import DeleteTopicsRequest, DeleteTopicState
 
 Run = Callable[..., None]
 COLOUR = "/kv/v1/settings/colour"
@@ -271,3 +272,40 @@ def test_a_value_beyond_one_call_to_a_leader_is_413(beside_table: Run) -> None:
         assert len((await admin.ask("GET", COLOUR)).content) == most
 
     beside_table(scenario, configs={"max.message.bytes": str(8 << 20)})
+
+
+def test_a_table_that_is_created_again_is_another_one(beside_table: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        for value in (b"one", b"two"):
+            await admin.ask("PUT", COLOUR, content=value)
+        kafka = await admin.node.connect()
+        topics = [DeleteTopicState(name="settings")]
+        await kafka.ask(DeleteTopicsRequest(topics=topics, timeout_ms=1_000), 6)
+        assert (await admin.ask("GET", COLOUR)).status_code == 404
+        await kafka.create_topic("settings", 1, configs={"gnomon.view": "kv", "gnomon.view.engine": "memory"})
+        assert (await admin.ask("GET", COLOUR)).json() == {"reason": "key b'colour' of table 'settings' is absent"}
+        assert (await admin.ask("PUT", COLOUR, content=b"three")).headers["etag"] == '"0"'
+
+    beside_table(scenario)
+
+
+def test_the_calls_of_the_api_are_no_native_clients_and_survive_a_lost_connection(beside_table: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        assert (await admin.ask("PUT", COLOUR, content=b"one")).status_code == 204
+        content = (await admin.ask("GET", "/metrics")).text
+        assert "gnomon_native_connections 0.0" in content
+        (connection,) = admin.administered.tables.leaders._to_leaders.values()
+        connection.rpc._connection.abort()
+        connection.rpc.lost(connection.rpc._connection, "cut by the test")
+        assert (await admin.ask("PUT", COLOUR, content=b"two")).headers["etag"] == '"1"'
+
+    beside_table(scenario)
+
+
+def test_a_broker_that_stops_takes_no_request(beside_table: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        admin.administered.tables.leaders.end()
+        refused = await admin.ask("GET", COLOUR)
+        assert (refused.status_code, refused.json()["reason"]) == (503, "try again: this broker stops: ask another one")
+
+    beside_table(scenario)
