@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -160,49 +161,47 @@ def test_bodies_take_a_bounded_memory_together(beside_table: Run, monkeypatch: p
     beside_table(scenario)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "headers", "status", "reason"),
-    [
-        ("GET", "settings/%zz", {}, 400, "the key has '%zz': two hexadecimal digits follow a %"),
-        ("GET", "settings/a%", {}, 400, "the key has '%': two"),
-        ("GET", "settings/a/b", {}, 400, "the path has 3 parts after /kv/v1: a topic and a key are expected"),
-        ("GET", "%FF/a", {}, 400, "the name of the topic is not UTF-8"),
-        ("GET", "a%20b/a", {}, 404, "there is no such topic: topic name 'a b'"),
-        ("GET", "/a", {}, 404, "there is no such topic: topic name has 0 characters"),
-        ("GET", f"{'x' * 2_000}/a", {}, 404, "there is no such topic: its name has 2000 characters"),
-        ("GET", "none/a", {}, 404, "topic persistent://public/default/none does not exist"),
-        ("GET", "orders/a", {}, 409, "topic 'orders' is no table: tables are created with gnomon.view=kv"),
-        ("PUT", "orders/a", {}, 409, "topic 'orders' is no table"),
-        ("GET", "settings/a?stale=maybe", {}, 400, "stale is true or false, not 'maybe'"),
-        ("GET", "settings/a?stale=true&stale=true", {}, 400, "parameter 'stale' is given twice"),
-        ("GET", "settings/a?fresh=true", {}, 400, "parameter 'fresh' is unknown: use stale"),
-        ("DELETE", "settings/a?stale=true", {}, 400, "parameter 'stale' is unknown: there are none here"),
-        ("PUT", "settings/a?ttl_seconds=0", {}, 400, "ttl_seconds is a number from 0.001 to 1125899906842, not '0'"),
-        ("PUT", "settings/a?ttl_seconds=-1", {}, 400, "ttl_seconds is a number from 0.001"),
-        ("PUT", "settings/a?ttl_seconds=nan", {}, 400, "ttl_seconds is a number from 0.001"),
-        ("PUT", "settings/a?ttl_seconds=soon", {}, 400, "ttl_seconds is a number from 0.001"),
-        ("PUT", "settings/a?ttl_seconds=", {}, 400, "ttl_seconds is a number from 0.001"),
-        ("PUT", "settings/a?ttl=1", {}, 400, "parameter 'ttl' is unknown: use ttl_seconds"),
-        ("PUT", "settings/a", {"If-Match": "5"}, 400, 'If-Match is a revision in quotes, such as "17"'),
-        ("PUT", "settings/a", {"If-Match": '"-1"'}, 400, "If-Match is a revision in quotes"),
-        ("PUT", "settings/a", {"If-Match": '"1", "2"'}, 400, "If-Match has 2 entity tags: send one"),
-        ("PUT", "settings/a", {"If-Match": 'W/"1"'}, 400, "If-Match is a revision in quotes"),
-        ("PUT", "settings/a", {"If-None-Match": '"1"'}, 400, "If-None-Match of a write is *, not '\"1\"'"),
-        ("PUT", "settings/a", {"If-None-Match": "*", "If-Match": '"1"'}, 400, "If-Match and If-None-Match are both"),
-        ("GET", "settings/a", {"If-None-Match": "x"}, 400, "If-None-Match is a revision in quotes"),
-        ("POST", "settings/a", {}, 405, "POST is not served at /kv/v1/settings/a; use DELETE, GET, HEAD, PUT"),
-    ],
-)
-def test_a_malformed_request_is_refused_with_what_is_wrong_and_changes_nothing(
-    beside_table: Run, method: str, path: str, headers: dict[str, str], status: int, reason: str
-) -> None:
+REFUSALS: list[tuple[str, str, dict[str, str], int, str]] = [
+    ("GET", "settings/%zz", {}, 400, "the key has '%zz': two hexadecimal digits follow a %"),
+    ("GET", "settings/a%", {}, 400, "the key has '%': two"),
+    ("GET", "settings/a/b", {}, 400, "the path has 3 parts after /kv/v1: a topic and a key are expected"),
+    ("GET", "%FF/a", {}, 400, "the name of the topic is not UTF-8"),
+    ("GET", "a%20b/a", {}, 404, "there is no such topic: topic name 'a b'"),
+    ("GET", "/a", {}, 404, "there is no such topic: topic name has 0 characters"),
+    ("GET", f"{'x' * 2_000}/a", {}, 404, "there is no such topic: its name has 2000 characters"),
+    ("GET", "none/a", {}, 404, "topic persistent://public/default/none does not exist"),
+    ("GET", "orders/a", {}, 409, "topic 'orders' is no table: tables are created with gnomon.view=kv"),
+    ("PUT", "orders/a", {}, 409, "topic 'orders' is no table"),
+    ("GET", "settings/a?stale=maybe", {}, 400, "stale is true or false, not 'maybe'"),
+    ("GET", "settings/a?stale=true&stale=true", {}, 400, "parameter 'stale' is given twice"),
+    ("GET", "settings/a?fresh=true", {}, 400, "parameter 'fresh' is unknown: use stale"),
+    ("DELETE", "settings/a?stale=true", {}, 400, "parameter 'stale' is unknown: there are none here"),
+    ("PUT", "settings/a?ttl_seconds=0", {}, 400, "ttl_seconds is a number from 0.001 to 1125899906842, not '0'"),
+    ("PUT", "settings/a?ttl_seconds=-1", {}, 400, "ttl_seconds is a number from 0.001"),
+    ("PUT", "settings/a?ttl_seconds=nan", {}, 400, "ttl_seconds is a number from 0.001"),
+    ("PUT", "settings/a?ttl_seconds=soon", {}, 400, "ttl_seconds is a number from 0.001"),
+    ("PUT", "settings/a?ttl_seconds=", {}, 400, "ttl_seconds is a number from 0.001"),
+    ("PUT", "settings/a?ttl=1", {}, 400, "parameter 'ttl' is unknown: use ttl_seconds"),
+    ("PUT", "settings/a", {"If-Match": "5"}, 400, 'If-Match is a revision in quotes, such as "17"'),
+    ("PUT", "settings/a", {"If-Match": '"-1"'}, 400, "If-Match is a revision in quotes"),
+    ("PUT", "settings/a", {"If-Match": '"1", "2"'}, 400, "If-Match has 2 entity tags: send one"),
+    ("PUT", "settings/a", {"If-Match": 'W/"1"'}, 400, "If-Match is a revision in quotes"),
+    ("PUT", "settings/a", {"If-None-Match": '"1"'}, 400, "If-None-Match of a write is *, not '\"1\"'"),
+    ("PUT", "settings/a", {"If-None-Match": "*", "If-Match": '"1"'}, 400, "If-Match and If-None-Match are both"),
+    ("GET", "settings/a", {"If-None-Match": "x"}, 400, "If-None-Match is a revision in quotes"),
+    ("POST", "settings/a", {}, 405, "POST is not served at /kv/v1/settings/a; use DELETE, GET, HEAD, PUT"),
+]
+
+
+def test_a_malformed_request_is_refused_with_what_is_wrong_and_changes_nothing(beside_table: Run) -> None:
     async def scenario(admin: Any) -> None:
-        raw, _, query = path.encode().partition(b"?")
-        lines = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        answer = await raw_ask(admin.app, raw_scope(method, b"/kv/v1/" + raw, query, lines), b"value")
-        assert answer.status == status, answer.body
-        assert f'{{"reason":"{reason}'.replace('\\"', '"') in answer.body.decode().replace('\\"', '"')
-        assert len(answer.body) < 600
+        for method, path, headers, status, reason in REFUSALS:
+            raw, _, query = path.encode().partition(b"?")
+            lines = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+            answer = await raw_ask(admin.app, raw_scope(method, b"/kv/v1/" + raw, query, lines), b"value")
+            assert answer.status == status, (method, path, answer.body)
+            assert json.loads(answer.body)["reason"].startswith(reason)
+            assert len(answer.body) < 600
         assert (await admin.ask("GET", "/kv/v1/settings?keys_only=true")).json()["revisions"] == {"0": -1}
 
     beside_table(scenario)
