@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.simulation.sweeps import SweepResult, sweep
 
-GOES_ON = 3
+GOES_ON = 5
 """The most seeds that a sweep takes to reach its counters, as a multiple of the usual number."""
 LONG = 500
 """Seeds of a sweep that reaches rare branches."""

@@ -125,7 +125,7 @@ class TableRoutes:
     async def _get(self, request: Request, path: TablePath) -> Response:
         self._check(AdminRoute.GET_KEY, request, path.topic, Operation.READ)
         stale, condition = parse_get(_query(request)), _condition(request, writes=False)
-        table = await self._table(path.topic)
+        table = await self._table(path.topic, stale=stale)
         partition, entry = await TableCalls(self._clients, table).get(path.key, stale=stale)
         if condition.refuses_read(entry):
             raise _not_met(path, partition, entry)
@@ -180,7 +180,7 @@ class TableRoutes:
         return await self._watch(name, query)
 
     async def _scan(self, name: str, query: ScanQuery) -> Response:
-        table = await self._table(name)
+        table = await self._table(name, stale=query.stale)
         page = await TableCalls(self._clients, table).scan(query)
         following = None if page.after is None else query.next_path(name, page.after)
         return self._in_pieces(page_pieces(page, following, keys_only=query.keys_only))
@@ -251,13 +251,18 @@ class TableRoutes:
         for operation in operations:
             self._access.check(route, session_of(request), operation, topic(name))
 
-    async def _table(self, name: str) -> Topic:
+    async def _table(self, name: str, *, stale: bool = False) -> Topic:
+        """The table of this name; for stale reads a shadow of one will do."""
         await self._records.find(name)
         found = self._topics.image.get(name)
         if found is None:
             raise AdminRefused(HTTPStatus.NOT_FOUND, f"topic {full_name(name)} does not exist")
-        if not is_table(found.configs):
+        source = found if found.source is None else self._topics.image.source_of(found)
+        if source is None or not is_table(source.configs):
             raise NotATable(f"topic '{name}' is no table: tables are created with {VIEW}=kv")
+        if source is not found and not stale:
+            reason = f"topic '{name}' is a shadow of table '{source.name}' and answers GET with stale=true only"
+            raise AdminRefused(HTTPStatus.CONFLICT, f"{reason}: ask the table")
         return found
 
 

@@ -13,9 +13,6 @@ from gnomon.wire.kafka.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
 )
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -98,23 +95,3 @@ def test_a_shadow_has_no_view_of_its_own() -> None:
         assert answer.error_code == ErrorCode.INVALID_CONFIG
 
     simulate_broker(scenario)
-
-
-def test_the_records_of_a_table_stay_in_its_log() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        client = await broker.connect()
-        configs = {"segment.bytes": "100", "retention.bytes": "1", "retention.ms": "1"}
-        await client.create_topic("t", configs={**TABLE, **configs})
-        await client.create_topic("plain", configs=configs)
-        for name in ("t", "plain"):
-            for number in range(5):
-                assert (await client.produce(name, keyed(b"%d" % number))).base_offset == number
-        await broker.simulation.sleep(2.0)
-        assert (await client.fetch("plain", 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-        assert (await client.fetch("t", 0)).log_start_offset == 0
-        partition = DeleteRecordsPartition(partition_index=0, offset=3)
-        topic = DeleteRecordsTopic(name="t", partitions=[partition])
-        answer = await client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1_000), 2)
-        assert answer.topics[0].partitions[0].error_code == ErrorCode.POLICY_VIOLATION
-
-    simulate_broker(scenario, kafka={"log.retention.check.interval.ms": "500"})

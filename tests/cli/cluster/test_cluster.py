@@ -174,7 +174,7 @@ def test_a_cluster_prints_one_ready_line_serves_kafka_clients_and_stops_all_its_
             assert consume(cluster.kafka, 10) == [str(number) for number in range(10)]
             for admin in cluster.admin:
                 with urllib.request.urlopen(f"http://{admin}/readyz?verbose") as page:
-                    assert page.read() == b"[+]metadata ok\n[+]registration ok\nready\n"
+                    assert page.read() == b"[+]metadata ok\n[+]registration ok\n[+]tables ok\nready\n"
             listed = inside("bookie", "list", "--metadata", cluster.metadata).stdout
             assert listed.count("alive") == bookies
             check_views(inside, cluster, bookies)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import trio
 from table_scenario import TABLES, TABLES_OF_CLUSTER
 
 from gnomon.bookie.ledgers.ledger import Ledger
 from gnomon.broker.tables.engines.table_image import TableImage
 from gnomon.broker.tables.hosted_table import HostedTable
-from gnomon.broker.tables.loaded_table import LoadedTable
 from gnomon.broker.tables.recent_operations import RecentOperations
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.broker.tables.stored import store_forms as forms
@@ -210,28 +208,3 @@ def part_of_a_batch(patch: pytest.MonkeyPatch) -> None:
             look(replica._table.state)
 
     patch.setattr(TableReplica, "look", whatever)
-
-
-@planted("a leader and a replica apply to one state", breaks="broker.tables.loaded_table 1", scenario=TABLES_OF_CLUSTER)
-def two_followers(patch: pytest.MonkeyPatch) -> None:
-    async def shared(replica: Any) -> Any:
-        await trio.lowlevel.checkpoint()
-        return replica._table
-
-    patch.setattr(TableReplica, "taken", shared)
-
-
-@planted(
-    "a flush that is under way is given up by a take-over",
-    breaks="broker.tables.loaded_table 1",
-    scenario=TABLES_OF_CLUSTER,
-)
-def flush_given_up(patch: pytest.MonkeyPatch) -> None:
-    follow = LoadedTable.follow
-
-    def ending(table: Any, log: Any) -> None:
-        follow(table, log)
-        if table.flushes is not None:
-            table.flushes.end()
-
-    patch.setattr(LoadedTable, "follow", ending)

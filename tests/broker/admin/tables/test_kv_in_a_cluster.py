@@ -18,11 +18,20 @@ from gnomon.runtime.world import Unreachable
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.storm_clients import create_topic
+from gnomon.testing.storms.shadows.shadow_clients import cast_shadow
 
 SETTINGS = "/kv/v1/settings"
 IN_MEMORY = {"gnomon.view": "kv", "gnomon.view.engine": "memory"}
 JSON = {"content-type": "application/json"}
 BROKERS = (1, 2, 3)
+REFUSED_AT_A_SHADOW = (
+    ("GET", "/key7"),
+    ("PUT", "/key7"),
+    ("DELETE", "/key7"),
+    ("GET", ""),
+    ("GET", "?watch"),
+    ("POST", ""),
+)
 Scenario = Callable[[BrokerCluster, dict[int, Any]], Awaitable[None]]
 
 
@@ -154,3 +163,25 @@ def test_a_table_without_a_leader_is_503_and_a_write_that_may_be_done_504(
         assert written.json()["reason"].startswith("the outcome is unknown: no answer within 30 s")
 
     in_a_cluster(admin_of, scenario, partitions=1)
+
+
+def test_a_shadow_answers_stale_reads_and_refuses_the_rest(admin_of: Callable[[ServingBroker], Any]) -> None:
+    async def scenario(cluster: BrokerCluster, admins: dict[int, Any]) -> None:
+        await cluster.run_client("shadow", partial(cast_shadow, source="settings", shadow="copy"))
+        for number in range(12):
+            put = await admins[1].ask("PUT", f"{SETTINGS}/key{number}", content=b"%d" % number)
+            assert put.status_code == 204, put.text
+        wanted = (await admins[1].ask("GET", SETTINGS)).json()["entries"]
+        for admin in admins.values():
+            while (page := (await admin.ask("GET", "/kv/v1/copy?stale=true")).json()).get("entries") != wanted:
+                await cluster.simulation.clock.sleep(0.1)
+            assert page["entries"] == wanted
+            got = await admin.ask("GET", "/kv/v1/copy/key7?stale=true")
+            assert (got.status_code, got.content) == (200, b"7")
+            for method, path in REFUSED_AT_A_SHADOW:
+                body = {"content": b"{}", "headers": JSON} if method == "POST" else {}
+                refused = await admin.ask(method, f"/kv/v1/copy{path}", **body)
+                assert refused.status_code == 409, (method, path, refused.text)
+                assert "shadow of table 'settings'" in refused.text
+
+    in_a_cluster(admin_of, scenario)
