@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help map run test check simulate planted attacks damage fuzz promises mutations chaos chaos-spark bench bench-fanout bench-spark conformance test-spark versions package clean
+.PHONY: help map run test check crash-states simulate planted attacks damage fuzz promises mutations chaos chaos-spark bench bench-fanout bench-spark conformance test-spark versions package clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -18,7 +18,8 @@ run: $(STAMP) ## the main job on real input: 336,776 flights through a broker th
 	@$(BIN)/python -m bench.flights
 
 test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/attacks --ignore tests/chaos  # these measure alone
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/attacks --ignore tests/chaos \
+		--ignore tests/simulation/test_crash_states.py  # the first two measure alone, the last is `make crash-states`
 
 check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built package
 	@$(BIN)/ruff format --check .
@@ -34,6 +35,9 @@ else
 	@SEEDS=$(or $(SEEDS),1000) FIRST_SEED=$(or $(FIRST_SEED),0) PROCESSES=$(or $(PROCESSES),$(shell nproc)) \
 		$(BIN)/python -m pytest -q -s tests/simulation$(if $(OF),/test_$(OF:%s=%)_sweep.py) -k "sweep and test_no"
 endif
+
+crash-states: $(STAMP) ## each state in which a power failure can leave the stores of entries, metadata and tables: a minute
+	@$(BIN)/python -m pytest -q -n auto tests/simulation/test_crash_states.py
 
 planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500
 	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py \

@@ -33,7 +33,7 @@ PRODUCED = re.compile(r'^gnomon_requests_total\{api="produce"\} (\S+)$', re.MULT
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a producer made of a refused batch.
+    """The outcome of a refused batch at a producer.
 
     Args:
         errors: the error of each record, as the client shows it.

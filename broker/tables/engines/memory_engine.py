@@ -4,7 +4,7 @@
    that at a million. Their order is a list of the keys.
 2. `bytes_used` counts keys, values and the memory around them.
 3. The keys that will expire are known by the time of their expiry, the earliest first.
-4. What is noted for an image counts as used: a table that is full cannot grow while it is being copied.
+4. Entries that are kept for an image count as used: a table that is full cannot grow while it is being copied.
 """
 
 from __future__ import annotations

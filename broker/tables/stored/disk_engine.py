@@ -1,10 +1,11 @@
 """The applied entries of one partition's table on disk: those in the store, and over them the unflushed changes.
 
-1. What was applied since the last flush is in memory. A flush writes it to the store with the applied position, in one
+1. Changes since the last flush are in memory. A flush writes them to the store with the applied position, in one
    synced transaction. So the store has a prefix of the log at all times.
 2. Changes that come while a flush is under way are in a layer of their own, over those that are being flushed.
 3. A flush that failed for want of space is tried again with the same changes.
-4. What is noted for an image goes to the store with the changes, so that an image takes no more memory than they do.
+4. Entries that are kept for an image go to the store with the changes, so that an image takes no more memory than they
+   do.
 """
 
 from __future__ import annotations
