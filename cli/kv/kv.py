@@ -17,7 +17,7 @@ from gnomon.cli.kv.table_files import export_table, import_table
 from gnomon.cli.kv.table_list import list_tables
 from gnomon.cli.kv.table_states import snapshot, status
 from gnomon.cli.kv.texts import base64_option, given_bytes, shown_bytes, shown_entry, shown_txn
-from gnomon.cli.kv.txn_document import UnfitDocument, parse_document
+from gnomon.cli.kv.txn_document import parse_document
 from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.native.native_client import with_native_client
 from gnomon.cli.options import OFFSET, PARTITIONS, TOPIC, bootstrap_option, native_option
@@ -28,6 +28,7 @@ from gnomon.client.errors import CompareFailed
 from gnomon.client.tables.table import Table
 from gnomon.client.tables.table_watch import TableEvent
 from gnomon.log.tables.table_entry import Page, TableEntry, TxnResult
+from gnomon.log.tables.transaction_form import UnfitTransaction
 from gnomon.wire.kafka.errors import ErrorCode
 
 TTL = click.FloatRange(0.001)
@@ -202,7 +203,7 @@ def txn(topic: str, file: Path, as_base64: bool, native: str, output: str) -> No
     name, data = str(file), _document_bytes(file)
     try:
         document = parse_document(data, as_base64=as_base64)
-    except UnfitDocument as error:
+    except UnfitTransaction as error:
         raise Failure(f"{'standard input' if name == '-' else name}: {error}", Exit.USAGE) from None
 
     result = _on(native, topic, lambda table: table.txn(**document._asdict()))

@@ -16,13 +16,13 @@ from gnomon.broker.admin.tables.key_condition import KeyCondition
 from gnomon.broker.admin.tables.merged_page import MergedPage
 from gnomon.broker.admin.tables.table_clients import TableClients
 from gnomon.broker.admin.tables.table_query import ScanQuery
-from gnomon.broker.admin.tables.transaction_body import TransactionBody
 from gnomon.client.errors import BrokerFailed, CrossPartition, NativeError
 from gnomon.client.protocol import SCAN_BYTES_MAX
 from gnomon.client.tables.table_partition import TablePartition
 from gnomon.log.tables.key_entry import KeyEntry, unpack_entry
 from gnomon.log.tables.operations import DeleteKey, GetKey, KeyOperation, PutKey
 from gnomon.log.tables.table_status import TableStatus
+from gnomon.log.tables.transaction_form import TransactionForm
 from gnomon.log.topic import Topic
 from gnomon.wire.kafka.partitioner import partition_of
 
@@ -97,7 +97,7 @@ class TableCalls:
         entry = _entry(packed) if packed else None
         return entry if entry is not None and entry.revision == revision else None
 
-    async def transact(self, body: TransactionBody) -> DoneTransaction:
+    async def transact(self, body: TransactionForm) -> DoneTransaction:
         """Does a transaction whose keys lie in one partition."""
         places = {partition_of(key, self._topic.partitions) for key in body.keys}
         if len(places) > 1:

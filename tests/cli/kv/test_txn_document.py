@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.cli.kv.txn_document import TxnDocument, UnfitDocument, parse_document
+from gnomon.cli.kv.txn_document import parse_document
 from gnomon.log.tables.operations import (
     CompareOperator,
     CompareTarget,
@@ -18,14 +18,15 @@ from gnomon.log.tables.operations import (
     IncrementKey,
     PutKey,
 )
+from gnomon.log.tables.transaction_form import TransactionForm, UnfitTransaction
 
 
-def parsed(*, as_base64: bool = False, **document: Any) -> TxnDocument:
+def parsed(*, as_base64: bool = False, **document: Any) -> TransactionForm:
     return parse_document(json.dumps(document).encode(), as_base64=as_base64)
 
 
 def refusal(data: str | bytes) -> str:
-    with pytest.raises(UnfitDocument) as caught:
+    with pytest.raises(UnfitTransaction) as caught:
         parse_document(data if isinstance(data, bytes) else data.encode(), as_base64=False)
     return str(caught.value)
 
@@ -97,5 +98,5 @@ def test_any_other_document_is_refused_with_the_place_of_the_mistake(document: s
 
 
 def test_text_that_is_no_base64_is_refused_with_its_place() -> None:  # 2
-    with pytest.raises(UnfitDocument, match=r"then\[0\]: the value: 'no base64' is no base64"):
+    with pytest.raises(UnfitTransaction, match=r"then\[0\]: the value: 'no base64' is no base64"):
         parsed(as_base64=True, then=[["put", "AA==", "no base64"]])
