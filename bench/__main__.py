@@ -1,5 +1,5 @@
-"""`python -m bench`: measures side by side gnomon as one node and as a cluster, the minimal server `floor`, and Apache
-Kafka."""
+"""`python -m bench`: measures side by side gnomon as one node and as a cluster, the minimal server `floor`, Apache
+Kafka, and for tables etcd, Redis and NATS."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ from bench.goal import GOALS, judge
 from bench.picture import draw
 from bench.report import Report, number
 from bench.rounds import BenchRounds
-from bench.scenario import SCENARIOS, Scenario
+from bench.scenario import Scenario
+from bench.scenarios import SCENARIOS
 from bench.stage import Scale, Stage
+from bench.stores.etcd import Etcd
+from bench.stores.nats import Nats
+from bench.stores.redis import Redis
 from bench.summary import Failed, Measured, Outcome, Summary
 from bench.system import Floor, Gnomon, Kafka, KafkaSynced, System
 from bench.workspace import Workspace
 
-NAMES = ("gnomon", "cluster", "floor", "kafka", "kafka-synced")
+NAMES = ("gnomon", "cluster", "floor", "kafka", "kafka-synced", "etcd", "redis", "nats")
 ROUNDS, QUICK_ROUNDS = 3, 1
 REASON_CHARACTERS = 120
 """Length of the reason in a measurement's line; the whole reason is at the end."""
@@ -63,7 +67,7 @@ def main(
     partitions: int | None,
     quick: bool,
 ) -> None:
-    """Measures gnomon beside its floor and Apache Kafka; results go to bench/results/.
+    """Measures gnomon beside its floor, Apache Kafka, and stores of keys and values; results go to bench/results/.
 
     Exits with 1 if a measurement failed; skipped ones and missed goals are shown, and fail nothing.
     """
@@ -94,13 +98,15 @@ def main(
 
 def systems(cache: Path) -> dict[str, System]:
     """All systems by name, in the order they are shown."""
-    return {system.name: system for system in (Gnomon(), Cluster(), Floor(), Kafka(cache), KafkaSynced(cache))}
+    own, others = (Gnomon(), Cluster(), Floor()), (Kafka(cache), KafkaSynced(cache))
+    stores = (Etcd(cache), Redis(cache), Nats(cache))
+    return {system.name: system for system in (*own, *others, *stores)}
 
 
 def words(scenario: Scenario, outcome: Outcome) -> str:
     if isinstance(outcome, Measured):
-        figures = ((column, outcome.figures[column.figure]) for column in scenario.columns)
-        return ", ".join(f"{column.label} {number(value)} {column.unit}" for column, value in figures)
+        shown = [column for column in scenario.columns if column.figure in outcome.figures]
+        return ", ".join(f"{column.label} {number(outcome.figures[column.figure])} {column.unit}" for column in shown)
     kind = "FAILED" if isinstance(outcome, Failed) else "SKIPPED"
     return f"{kind}: {outcome.reason[:REASON_CHARACTERS]}"
 

@@ -54,9 +54,10 @@ class ClusterServer(Server):
     def start_broker(self, number: int, port: int = 0) -> None:
         """Starts a broker, and returns once it serves; clients use it from now on."""
         self.started_at_seconds = time.monotonic()
-        self.process = self._start(
-            f"broker-{number}", "--id", str(number), "--kafka-port", str(port), "--native-port", "0"
-        )
+        ports = ("--kafka-port", str(port), "--native-port", "0")
+        name = f"broker-{number}"
+        where = ("--data-dir", str(self._directory / name))
+        self.process = self._start(name, "--id", str(number), *ports, *where)
         self.port = int(self.process.ready()["kafka"].rpartition(":")[2])
 
     def _start(self, name: str, *arguments: str) -> MeasuredProcess:

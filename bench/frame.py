@@ -6,7 +6,7 @@ import itertools
 import os
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import crc32c
@@ -23,18 +23,24 @@ def varint(number: int) -> bytes:
 
 
 def record_batch(
-    records: int, value_bytes: int, headers: Mapping[bytes, bytes] = MappingProxyType({}), producer: int = -1
+    records: int,
+    value_bytes: int,
+    headers: Mapping[bytes, bytes] = MappingProxyType({}),
+    producer: int = -1,
+    keys: Sequence[bytes] = (),
 ) -> bytes:
-    """One magic-2 batch, uncompressed, without keys; values are random, so that no layer can win by compressing.
+    """One magic-2 batch, uncompressed; values are random, so that no layer can win by compressing.
 
     Args:
         headers: of each record; the value of the last one ends the batch.
         producer: the id of an idempotent producer, whose first batch it is; -1 for none.
+        keys: one for each record; none for records without keys.
     """
     now_ms, body = int(time.time() * 1000), bytearray()
     last = varint(len(headers)) + b"".join(map(_sized, itertools.chain(*headers.items())))
     for delta in range(records):
-        record = b"\0" + varint(0) + varint(delta) + varint(-1) + _sized(os.urandom(value_bytes)) + last
+        key = _sized(keys[delta]) if keys else varint(-1)
+        record = b"\0" + varint(0) + varint(delta) + key + _sized(os.urandom(value_bytes)) + last
         body += varint(len(record)) + record
     epoch, sequence = (-1, -1) if producer < 0 else (0, 0)
     numbers = (now_ms, now_ms, producer, epoch, sequence, records)

@@ -15,7 +15,16 @@ from bench.summary import Failed, Spread
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {"gnomon": "#d97706", "cluster": "#059669", "floor": "#a3a3a3", "kafka": "#2563eb", "kafka-synced": "#1e3a8a"}
+COLOURS = {
+    "gnomon": "#d97706",
+    "cluster": "#059669",
+    "floor": "#a3a3a3",
+    "kafka": "#2563eb",
+    "kafka-synced": "#1e3a8a",
+    "etcd": "#0891b2",
+    "redis": "#dc2626",
+    "nats": "#7c3aed",
+}
 PANELS_PER_ROW = 4
 
 
@@ -53,7 +62,7 @@ def draw(report: Report, path: Path) -> None:
 
 def _panel(axis: Axes, report: Report, scenario: Scenario, column: Column) -> None:
     bars = []
-    for system in (name for name in report.systems if name in scenario.systems):
+    for system in report.shown_systems(scenario, column):
         spread = report.summary.spread(scenario.name, system, column.figure)
         word = "failed" if isinstance(report.summary.trouble(scenario.name, system), Failed) else "skipped"
         bars.append(Bar(system, COLOURS[system], spread, word))

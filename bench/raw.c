@@ -5,9 +5,13 @@
  *       of gnomon's native protocol. Before each request its FIELDs are set:
  *           BYTES:OFFSET:BASE:STEP:COUNT   BASE + STEP * the connection's number + a count of the connection, in 4 or 8
  *                                          bytes, or 19 decimal digits; COUNT is `none`, `requests`, or `position`
+ *           BYTES:OFFSET:BASE:STEP:random  BASE + a random number below STEP
  *           crc:OFFSET:FROM                CRC-32C of everything from FROM on
  *   raw race  PORT CONNECTIONS IN_FLIGHT WARMUP_MS MEASURE_MS FRAME_FILE HELLO_FILE FIELD...
  *       the same with native conditional writes that may lose: `position` goes on behind the record that a refusal names
+ *   raw swap  PORT CONNECTIONS IN_FLIGHT WARMUP_MS MEASURE_MS FRAME_FILE HELLO_FILE FIELD...
+ *       the same with transactions on a table that may lose, of a put, and else a get of the same key: `position` is the
+ *       key's revision + 1
  *   raw fan   PORT TOPIC READERS RATE WARMUP COUNT FRAME_FILE
  *       sends the frame (one record) WARMUP + COUNT times at RATE a second; READERS long-poll with Fetch v4 from the
  *       end; all records must arrive, the latencies are those of the last COUNT
@@ -228,15 +232,18 @@ struct field {
     enum { NUMBER, DIGITS, CHECKSUM } kind;
     size_t offset, bytes; /* of a checksum: where the covered bytes begin */
     long base, step;
-    enum { NONE, REQUESTS, POSITION } count;
+    enum { NONE, REQUESTS, POSITION, RANDOM } count;
 };
 
+enum mode { LOAD, RACE, SWAP };
+
 struct load {
+    enum mode mode;
     int epoll, in_flight_max, fields_count;
-    bool is_native, is_race;
+    bool is_native;
     struct frame frame;
     struct field *fields;
-    double measure_from, deadline, last_answer, longest_wait;
+    double measure_from, deadline, last_answer, longest_wait, answer_bytes;
     long answered, total, refused, errors, in_flight; /* answered: after the warm-up */
     struct samples latency;
 };
@@ -260,16 +267,29 @@ static struct field field_read(const char *text) {
         field.kind = CHECKSUM;
     } else if (sscanf(text, "%zu:%zu:%ld:%ld:%15s", &field.bytes, &field.offset, &field.base, &field.step, count) == 5) {
         field.kind = field.bytes == 19 ? DIGITS : NUMBER;
-        field.count = !strcmp(count, "requests") ? REQUESTS : !strcmp(count, "position") ? POSITION : NONE;
+        field.count = !strcmp(count, "requests")   ? REQUESTS
+                      : !strcmp(count, "position") ? POSITION
+                      : !strcmp(count, "random")   ? RANDOM
+                                                   : NONE;
     } else {
         die("%s: no field", text);
     }
     return field;
 }
 
+/* Xorshift: the same numbers in each run. */
+static uint64_t random_below(uint64_t end) {
+    static uint64_t state = 0x9E3779B97F4A7C15;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state % end;
+}
+
 static void field_set(struct field field, char *frame, size_t length, const struct connection *connection, uint32_t index) {
     uint64_t count = field.count == REQUESTS ? connection->requests : field.count == POSITION ? connection->position : 0;
-    uint64_t value = (uint64_t)(field.base + field.step * (long)index) + count;
+    uint64_t varied = field.count == RANDOM ? random_below((uint64_t)field.step) : (uint64_t)(field.step * (long)index) + count;
+    uint64_t value = (uint64_t)field.base + varied;
     char digits[24], *at = frame + field.offset;
     if (field.kind == CHECKSUM) {
         put32(at, crc32c(frame + field.bytes, length - field.bytes));
@@ -316,6 +336,32 @@ static void load_send(struct load *load, struct connection *connection, uint32_t
     }
 }
 
+/* The number of msgpack at `at`, of those that are not negative. */
+static uint64_t packed_number(const char *at) {
+    switch ((uint8_t)*at) {
+        case 0xCC: return (uint8_t)at[1];
+        case 0xCD: return get16(at + 1);
+        case 0xCE: return get32(at + 1);
+        case 0xCF: return get64(at + 1);
+        default: return (uint8_t)*at;
+    }
+}
+
+/* Whether the transaction of a swap was done; takes the key's revision from its put's answer, or from the entry that its
+ * get has read: a list of one number, or of an entry of up to 255 bytes that begins with it. */
+static bool swap_succeeded(struct connection *connection, const char *response) {
+    const char *attachment = response + 8 + get32(response + 4);
+    bool succeeded = (uint8_t)attachment[-1] == 0xC3; /* the head ends with the answer, true or false */
+    if (succeeded) {
+        connection->position = packed_number(attachment + 1) + 1;
+    } else if ((uint8_t)attachment[1] == 0xC4) {
+        connection->position = get64(attachment + 3) + 1;
+    } else {
+        connection->position = 0; /* the key is absent */
+    }
+    return succeeded;
+}
+
 /* Whether a frame answers a request, and how: the kind of the frame stands behind the head of its list. */
 static enum { NO_ANSWER, ACCEPTED, REFUSED, FAILED } load_verdict(
     struct load *load, struct connection *connection, const char *response) {
@@ -325,10 +371,10 @@ static enum { NO_ANSWER, ACCEPTED, REFUSED, FAILED } load_verdict(
         return error ? FAILED : ACCEPTED;
     }
     size_t length = (size_t)get32(response) + 4;
-    if (response[9] == 4) return ACCEPTED; /* RESULT */
+    if (response[9] == 4) return load->mode != SWAP || swap_succeeded(connection, response) ? ACCEPTED : REFUSED; /* RESULT */
     if (response[9] != 5) return NO_ANSWER; /* not an ERROR: a ping */
     const char *before = "but with sequence id ", *named = memmem(response, length, before, strlen(before));
-    if (load->is_race && named) {
+    if (load->mode == RACE && named) {
         connection->position = (uint64_t)strtoll(named + strlen(before), NULL, 10) + 1;
         return REFUSED;
     }
@@ -354,6 +400,7 @@ static void load_answers(struct load *load, struct connection *connection) {
         if (now >= load->measure_from && verdict != REFUSED) {
             load->answered++;
             load->last_answer = now;
+            load->answer_bytes += get32(response);
             samples_add(&load->latency, now - connection->sent_at[connection->oldest]);
         }
         connection->oldest = (connection->oldest + 1) % load->in_flight_max;
@@ -380,12 +427,12 @@ static void load_open(struct load *load, struct connection *connection, int port
     watch(load->epoll, connection->fd, index, EPOLLIN, EPOLL_CTL_ADD);
 }
 
-static int load_main(char **arguments, int arguments_count, bool is_race) {
+static int load_main(char **arguments, int arguments_count, enum mode mode) {
     int port = atoi(arguments[0]), count = atoi(arguments[1]);
     struct frame hello = {0};
-    struct load load = {.epoll = epoll_create1(EPOLL_CLOEXEC),
+    struct load load = {.mode = mode,
+                        .epoll = epoll_create1(EPOLL_CLOEXEC),
                         .in_flight_max = atoi(arguments[2]),
-                        .is_race = is_race,
                         .frame = frame_read(arguments[5]),
                         .fields = allocate(sizeof(struct field) * (size_t)arguments_count),
                         .latency = samples_new(8000000)};
@@ -419,11 +466,11 @@ static int load_main(char **arguments, int arguments_count, bool is_race) {
     double seconds = load.last_answer - load.measure_from, cpu = cpu_seconds() - cpu_before;
     samples_sort(&load.latency);
     printf("{\"operations\": %ld, \"total\": %ld, \"refused\": %ld, \"seconds\": %.4f, \"bytes\": %.0f, \"p50_ms\": %.4f, "
-           "\"p99_ms\": %.4f, \"longest_wait_ms\": %.4f, \"errors\": %ld, \"unanswered\": %ld, \"generator_cpu_s\": %.3f, "
-           "\"generator_wall_s\": %.3f}\n",
+           "\"p99_ms\": %.4f, \"longest_ms\": %.4f, \"longest_wait_ms\": %.4f, \"answer_bytes\": %.0f, \"errors\": %ld, "
+           "\"unanswered\": %ld, \"generator_cpu_s\": %.3f, \"generator_wall_s\": %.3f}\n",
            load.answered, load.total, load.refused, seconds, (double)load.answered * (double)load.frame.length,
-           samples_quantile(&load.latency, 0.5), samples_quantile(&load.latency, 0.99), load.longest_wait * 1e3, load.errors,
-           load.in_flight, cpu, clock_seconds() - begun);
+           samples_quantile(&load.latency, 0.5), samples_quantile(&load.latency, 0.99), samples_quantile(&load.latency, 1),
+           load.longest_wait * 1e3, load.answer_bytes, load.errors, load.in_flight, cpu, clock_seconds() - begun);
     if (load.in_flight) fprintf(stderr, "%ld requests were never answered\n", load.in_flight);
     return load.errors || load.in_flight || !load.answered;
 }
@@ -627,9 +674,10 @@ static int start_main(char **arguments) {
 }
 
 int main(int count, char **arguments) {
-    if (count >= 8 && !strcmp(arguments[1], "load")) return load_main(arguments + 2, count - 2, false);
-    if (count >= 9 && !strcmp(arguments[1], "race")) return load_main(arguments + 2, count - 2, true);
+    if (count >= 8 && !strcmp(arguments[1], "load")) return load_main(arguments + 2, count - 2, LOAD);
+    if (count >= 9 && !strcmp(arguments[1], "race")) return load_main(arguments + 2, count - 2, RACE);
+    if (count >= 9 && !strcmp(arguments[1], "swap")) return load_main(arguments + 2, count - 2, SWAP);
     if (count == 9 && !strcmp(arguments[1], "fan")) return fan_main(arguments + 2);
     if (count == 8 && !strcmp(arguments[1], "start")) return start_main(arguments + 2);
-    die("usage: raw load|race|fan|start ... (the head of raw.c says which arguments)");
+    die("usage: raw load|race|swap|fan|start ... (the head of raw.c says which arguments)");
 }

@@ -53,11 +53,16 @@ class Report:
             table.add_column(heading, justify="right")
         for scenario in self.scenarios:
             for column in scenario.columns:
-                for system in (name for name in self.systems if name in scenario.systems):
+                for system in self.shown_systems(scenario, column):
                     row = self._figures_row(scenario, column, system)
                     table.add_row(scenario.title, column.label, system, *row)
             table.add_section()
         return table
+
+    def shown_systems(self, scenario: Scenario, column: Column) -> list[str]:
+        """The systems of a scenario, without those that have no such figure."""
+        systems = [name for name in self.systems if name in scenario.systems]
+        return [name for name in systems if not self.summary.lacks(scenario.name, name, column.figure)]
 
     def _figures_row(self, scenario: Scenario, column: Column, system: str) -> list[str]:
         spread = self.summary.spread(scenario.name, system, column.figure)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 
 from bench.generator import Figures, GeneratorFailed, GeneratorUnavailable
-from bench.scenario import Scenario, warm_up
+from bench.scenario import Scenario
+from bench.scenarios import warm_up
 from bench.stage import Stage
 from bench.summary import Failed, Measured, Outcome, Skipped, Summary
 

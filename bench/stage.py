@@ -88,6 +88,11 @@ class Stage:
         return self._server
 
     @property
+    def native_port(self) -> int:
+        """The port of gnomon's own protocol."""
+        return int(self.server.process.ready()["native"].rpartition(":")[2])
+
+    @property
     def served(self) -> bool:
         return self._server is not None and self._server.process.alive
 

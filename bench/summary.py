@@ -59,6 +59,11 @@ class Summary:
         values = [figures[figure] for figures in measured if figure in figures]
         return Spread.of(values) if values and len(values) == len(outcomes) else None
 
+    def lacks(self, scenario: str, system: str, figure: str) -> bool:
+        """Whether a system was measured, and has no such figure."""
+        outcomes = self.outcomes.get((scenario, system), [])
+        return any(isinstance(outcome, Measured) and figure not in outcome.figures for outcome in outcomes)
+
     def trouble(self, scenario: str, system: str) -> Failed | Skipped | None:
         """The first failure, or else why it was skipped."""
         outcomes = self.outcomes.get((scenario, system), [])

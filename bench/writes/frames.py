@@ -44,11 +44,11 @@ def native_write(
     frame = bytearray(b"".join(rpc.encode(head, batch)))
     batch_at = len(frame) - len(batch)
     fields = [
-        f"4:{_place(frame, _CALL, 4)}:0:0:requests",
-        f"4:{_place(frame, _PARTITION, 4)}:0:{partition_step}:none",
+        f"4:{place_of(frame, _CALL, 4)}:0:0:requests",
+        f"4:{place_of(frame, _PARTITION, 4)}:0:{partition_step}:none",
     ]
     if conditional:
-        at = _place(frame, _EXPECTED, 8)
+        at = place_of(frame, _EXPECTED, 8)
         frame[at - 1 : at] = _INT64  # the sequence id of an empty log is negative
         fields.append(f"8:{at}:-1:0:position")
     return WriteFrame(bytes(frame), (*fields, *_batch_fields(batch_at, numbered=numbered)))
@@ -71,7 +71,8 @@ def _batch_fields(batch_at: int, *, numbered: bool) -> tuple[str, ...]:
     return (*numbers * numbered, f"crc:{batch_at + CRC_AT}:{batch_at + COVERED_AT}")
 
 
-def _place(frame: bytes | bytearray, number: int, width: int) -> int:
+def place_of(frame: bytes | bytearray, number: int, width: int) -> int:
+    """The position of a number that a frame has once."""
     encoded = number.to_bytes(width, "big")
     assert frame.count(encoded) == 1, "a number of the frame is not unique"
     return frame.index(encoded)

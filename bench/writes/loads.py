@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -55,18 +54,14 @@ class NativeWrites:
         topic = stage.topic(self.connections if self.own_partitions else 1)
         frame = native_write(
             topic,
-            _topic_id(stage, topic),
+            topic_id(stage, topic),
             RECORD_BYTES,
             conditional=self.conditional,
             numbered=not self.races,
             partition_step=int(self.own_partitions),
         )
-        hello = stage.workspace.scratch / "hello"
-        hello.write_bytes(HELLO)
-        port = int(stage.server.process.ready()["native"].rpartition(":")[2])
-        return _run(
-            stage, "race" if self.races else "load", port, self.connections, self.in_flight, topic, frame, hello
-        )
+        mode = "race" if self.races else "load"
+        return run_load(stage, mode, self.connections, self.in_flight, topic, frame, is_native=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +86,7 @@ class KafkaWrites:
             numbered=self.numbered,
             partition_step=int(self.own_partitions),
         )
-        return _run(stage, "load", stage.server.port, self.connections, self.in_flight, topic, frame, None)
+        return run_load(stage, "load", self.connections, self.in_flight, topic, frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +99,35 @@ class KafkaBatches:
     def __call__(self, stage: Stage) -> Figures:
         topic = stage.topic(config=CONDITIONAL if self.conditional else {})
         frame = WriteFrame(produce_frame(topic, record_batch(64, KIB)), ())
-        return _run(stage, "load", stage.server.port, 1, 5, topic, frame, None)
+        return run_load(stage, "load", 1, 5, topic, frame)
 
 
-def _run(
+def run_load(
     stage: Stage,
     mode: str,
-    port: int,
     connections: int,
     in_flight: int,
     topic: str,
     frame: WriteFrame,
-    hello: Path | None,
+    *,
+    is_native: bool = False,
 ) -> Figures:
+    """The figures of the raw generator, which sends one frame with its fields over and over."""
+    hello = stage.workspace.scratch / "hello"
+    hello.write_bytes(HELLO)
     path = stage.workspace.scratch / f"{topic}.frame"
     path.write_bytes(frame.request)
+    port = stage.native_port if is_native else stage.server.port
     times = (int(stage.scale.warmup_seconds * 1e3), int(stage.scale.seconds * 1e3))
     with stage.cpu_cost() as cost:
-        figures = stage.raw(mode, port, connections, in_flight, *times, path, hello or "-", *frame.fields)
+        figures = stage.raw(
+            mode, port, connections, in_flight, *times, path, hello if is_native else "-", *frame.fields
+        )
     return throughput(figures, cost)
 
 
-def _topic_id(stage: Stage, topic: str) -> str:
+def topic_id(stage: Stage, topic: str) -> str:
+    """The id of a topic, in the form of gnomon's protocol."""
     admin = AdminClient({"bootstrap.servers": stage.server.bootstrap})
     described = admin.describe_topics(TopicCollection([topic]))[topic].result().topic_id
     halves = (described.get_most_significant_bits(), described.get_least_significant_bits())

@@ -1,0 +1,1 @@
+"""Tables: their requests, their loads, and what happens to a large one."""
