@@ -253,7 +253,8 @@ class HostedTable:
             if not state.operations.has_room(numbered, self._clock.monotonic()):
                 raise ViewBehind("the table keeps too many operations of clients: try again in two minutes")
         try:
-            changes = decide(operation, state.newest, base_offset, now_ms)
+            entries = state.next_entries()
+            changes = decide(operation, entries, now_ms)
         except RowDamaged as error:
             self._discard(error)
             raise ViewBehind(str(error)) from error
@@ -262,8 +263,9 @@ class HostedTable:
         if not changes:
             return None
         self._check_memory(changes)
-        if numbered is not None:
-            numbered = numbered._replace(succeeded=operation.succeeded)
+        state.prepared(changes, entries)
+        if numbered is not None and not operation.succeeded:
+            numbered = numbered._replace(succeeded=False)
         return batch_of(changes, numbered, now_ms), TableChanges(changes, numbered, operation.answers)
 
     def give_out(self, changes: TableChanges, base_offset: Offset, append_time_ms: int) -> None:
@@ -354,7 +356,7 @@ class HostedTable:
         """Calls `ready` once the table is live, or is not within WAIT_SECONDS; if it takes long, in a later turn."""
         self._used = True
         if self._live:
-            run = self._paced.run_later if takes_long else self._paced.run
+            run = self._paced.run_later if takes_long else self._paced.run_shared
             run(partial(ready, None))
             return
         if not self._waiting:

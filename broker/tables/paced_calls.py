@@ -2,6 +2,7 @@
 
 1. As long as the calls since the last pause took less than SHARE_SECONDS, a call runs at once. Then the calls queue,
    and go on after a pause in which others have their turn.
+2. A call whose stream has a share of its own (`turn_share`) runs at once unless calls wait before it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ class PacedCalls:
         self._spent_seconds += self._clock.monotonic() - began
         if self._spent_seconds >= SHARE_SECONDS:
             self._pause()
+
+    def run_shared(self, call: Callable[[], None]) -> None:
+        """Runs a call of a stream with a share of its own (invariant 2)."""
+        if self._queue:
+            self._queue.append(call)
+        else:
+            call()
 
     def run_later(self, call: Callable[[], None]) -> None:
         """Runs a long call in a later turn."""

@@ -172,7 +172,7 @@ class TableOrigin:
         if refusal is not None:
             raise TableTooLarge(refusal)
         for key, packed in entries:
-            engine.put(key, packed)
+            engine.put(key, packed, None)
 
 
 def _state_of(stored: StoredTable, applied: Offset) -> TableState:

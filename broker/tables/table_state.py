@@ -5,22 +5,24 @@
 2. Decisions see the newest entry of each key, which counts the changes that were given out and are not durable.
 3. Batches become durable in the order in which they were given out. When one fails, all behind it are lost, and the
    newest entries are the applied ones.
-4. The entry of a key depends on the log alone: its revision is the offset of the record, its version counts the records
-   since the key was absent (`key_entry`).
+4. The entry of a key depends on the log alone (`batch_entries`).
+5. The entry that a change replaces is known when the change is given out, and is that of the engine when it is applied.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from gnomon.broker.tables.batch_entries import BatchEntries
 from gnomon.broker.tables.engines.table_engine import TableEngine
 from gnomon.broker.tables.recent_operations import DoneOperation, RecentOperations
 from gnomon.log.entry import Offset
-from gnomon.log.tables.changes import NO_TTL, KeyChange, TableChanges
-from gnomon.log.tables.key_entry import EXPIRY_MS_MAX, NEVER, numbers_of, pack_entry
+from gnomon.log.tables.changes import KeyChange, TableChanges
+from gnomon.log.tables.key_entry import has_value
 
 APPLIED_AT_ONCE: Final = 1_000
 """Records that are applied in one turn: some 2 ms."""
@@ -39,26 +41,12 @@ class AppliedBatch(NamedTuple):
 
 
 @dataclass(slots=True)
-class _PreparedBatch:
-    """The entries of a batch that is not given out."""
-
-    changes: Sequence[KeyChange]
-    base_offset: Offset
-    append_time_ms: int
-    entries: dict[bytes, bytes] = field(default_factory=dict)
-
-    def fits(self, changes: TableChanges, base_offset: Offset, append_time_ms: int) -> bool:
-        """Whether these are the entries of the batch at its place."""
-        place = (base_offset, append_time_ms)
-        return self.changes is changes.changes and (self.base_offset, self.append_time_ms) == place
-
-
-@dataclass(slots=True)
 class _DurableBatch:
     """A durable batch that is being applied."""
 
     end: Offset
     items: Sequence[tuple[bytes, bytes]]
+    before: Mapping[bytes, bytes | None]
     batch: AppliedBatch
     applied: int = 0
     """The number of items that are applied."""
@@ -75,11 +63,11 @@ class TableState:
         self.operations = RecentOperations()
         self._newest: dict[bytes, bytes] = {}
         """The newest entries of keys with changes that are not durable."""
-        self._prepared: _PreparedBatch | None = None
+        self._prepared: tuple[Sequence[KeyChange], BatchEntries] | None = None
         """The entries of the batch that is given out next, if they were computed ahead."""
         self._durable: deque[_DurableBatch] = deque()
         """The durable batches that are not applied as a whole."""
-        self._given_out: deque[tuple[Offset, dict[bytes, bytes], AppliedBatch]] = deque()
+        self._given_out: deque[tuple[Offset, BatchEntries, AppliedBatch]] = deque()
         """End, entries and changes of each batch that is not durable."""
 
     @property
@@ -97,14 +85,12 @@ class TableState:
     def give_out(self, changes: TableChanges, base_offset: Offset, append_time_ms: int) -> None:
         """A batch was given out; its records have the time `append_time_ms` unless that is -1."""
         assert base_offset == self.given_out, f"changes at {base_offset} do not follow {self.given_out}"
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None and prepared.fits(changes, base_offset, append_time_ms):
-            entries = prepared.entries
-        else:
-            entries = {}
-            self._add_entries(entries, changes.changes, base_offset, append_time_ms)
+        entries = self._taken_prepared(changes.changes, append_time_ms)
+        if entries is None:
+            entries = self.next_entries(append_time_ms)
+            self._add(entries, changes.changes)
         next_offset = Offset(base_offset + len(changes.changes))
-        self._newest.update(entries)
+        self._newest.update(entries.after)
         self._given_out.append((next_offset, entries, AppliedBatch(base_offset, changes.changes)))
         operation = changes.operation
         if operation is not None:
@@ -112,46 +98,43 @@ class TableState:
             done = DoneOperation(base_offset, next_offset, time_ms, operation.succeeded, changes.answers)
             self.operations.note(operation, done)
 
-    def prepare(self, changes: TableChanges, append_time_ms: int) -> Iterator[None]:
-        """Computes the entries of the batch that is given out next, a part in each step; nothing else is given out
-        meanwhile. After a loss the batch has another place, and `give_out` computes them again."""
-        prepared = _PreparedBatch(changes.changes, self.given_out, append_time_ms)
-        for first in range(0, len(changes.changes), APPLIED_AT_ONCE):
-            part = changes.changes[first : first + APPLIED_AT_ONCE]
-            self._add_entries(prepared.entries, part, Offset(prepared.base_offset + first), append_time_ms)
-            yield
-        self._prepared = prepared
+    def _taken_prepared(self, changes: Sequence[KeyChange], append_time_ms: int) -> BatchEntries | None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is None or prepared[0] is not changes:
+            return None
+        entries = prepared[1]
+        place = (entries.base_offset, entries.append_time_ms)
+        return entries if place == (self.given_out, append_time_ms) else None
 
-    def _add_entries(
-        self,
-        entries: dict[bytes, bytes],
-        changes: Sequence[KeyChange],
-        base_offset: Offset,
-        append_time_ms: int,
-    ) -> None:
-        """Adds the entries of a batch's keys after these changes; a deletion leaves one of version 0."""
-        for revision, (key, value, ttl_ms, timestamp_ms, _) in enumerate(changes, base_offset):
-            if value is None:
-                entries[key] = pack_entry(b"", revision, -1, 0, NEVER)
-                continue
-            before = entries.get(key) or self.newest(key)
-            create_revision, version = revision, 1
-            if before is not None:
-                _, created, count, _ = numbers_of(before)
-                if count:
-                    create_revision, version = created, count + 1
-            expires_ms = NEVER
-            if ttl_ms != NO_TTL:
-                written_ms = timestamp_ms if append_time_ms < 0 else append_time_ms
-                expires_ms = min(max(0, written_ms + ttl_ms), EXPIRY_MS_MAX)
-            entries[key] = pack_entry(value, revision, create_revision, version, expires_ms)
+    def _add(self, entries: BatchEntries, changes: Sequence[KeyChange]) -> None:
+        with self.engine.looking_up() if len(changes) > 1 else nullcontext():
+            entries.add(changes)
+
+    def next_entries(self, append_time_ms: int = -1) -> BatchEntries:
+        """For the entries of the batch that is given out next."""
+        return BatchEntries(self.newest, self.given_out, append_time_ms)
+
+    def prepared(self, changes: Sequence[KeyChange], entries: BatchEntries) -> None:
+        """The entries of the batch that is given out next have all of its changes. If something else is given out, or
+        the batch gets another place, `give_out` computes them again."""
+        self._prepared = changes, entries
+
+    def prepare(self, changes: TableChanges, append_time_ms: int) -> Iterator[None]:
+        """Computes the entries of the batch that is given out next, a part between two steps; nothing else is given out
+        meanwhile."""
+        entries = self.next_entries(append_time_ms)
+        for first in range(0, len(changes.changes), APPLIED_AT_ONCE):
+            if first:
+                yield
+            self._add(entries, changes.changes[first : first + APPLIED_AT_ONCE])
+        self.prepared(changes.changes, entries)
 
     def durable(self, next_offset: Offset) -> list[AppliedBatch]:
         """Everything below `next_offset` is durable; returns as `apply`."""
         given_out = self._given_out
         while given_out and given_out[0][0] <= next_offset:
             end, entries, batch = given_out.popleft()
-            self._durable.append(_DurableBatch(end, list(entries.items()), batch))
+            self._durable.append(_DurableBatch(end, list(entries.after.items()), entries.before, batch))
         self.operations.durable(next_offset)
         return self.apply()
 
@@ -162,7 +145,7 @@ class TableState:
         while durable and room > 0:
             oldest = durable[0]
             items = oldest.items[oldest.applied : oldest.applied + room]
-            self._put(items)
+            self._put(items, oldest.before)
             room -= len(items)
             oldest.applied += len(items)
             if oldest.applied == len(oldest.items):
@@ -171,13 +154,13 @@ class TableState:
                 applied.append(oldest.batch)
         return applied
 
-    def _put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
+    def _put(self, items: Sequence[tuple[bytes, bytes]], before: Mapping[bytes, bytes | None]) -> None:
         engine, newest = self.engine, self._newest
         for key, packed in items:
-            if numbers_of(packed)[2]:
-                engine.put(key, packed)
+            if has_value(packed):
+                engine.put(key, packed, before[key])
             else:
-                engine.delete(key)
+                engine.delete(key, before[key])
             if newest[key] is packed:
                 del newest[key]
 

@@ -11,13 +11,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from gnomon.log.entry import Offset
+from gnomon.broker.tables.batch_entries import BatchEntries
 from gnomon.log.tables.changes import NO_TTL, TTL, KeyChange
-from gnomon.log.tables.key_entry import ABSENT, NEVER, NO_REVISION, KeyEntry, numbers_of, pack_entry, unpack_entry
+from gnomon.log.tables.key_entry import ABSENT, NEVER, NO_REVISION, KeyEntry, numbers_of, unpack_entry
 from gnomon.log.tables.operation_id import EXPIRED, OPERATION, OWN_SEQUENCE, OperationId
 from gnomon.log.tables.operations import Comparison, GetKey, IncrementKey, KeyOperation, PutKey
 from gnomon.wire.kafka.records import Header, Record, build_batch
@@ -73,11 +73,9 @@ class Transaction:
 class _Decided:
     """The entries and changes of a transaction that is being decided."""
 
-    def __init__(self, newest: Callable[[bytes], bytes | None], base_offset: Offset, now_ms: int) -> None:
-        self._newest = newest
-        self._base_offset = base_offset
+    def __init__(self, entries: BatchEntries, now_ms: int) -> None:
+        self._entries = entries
         self._now_ms = now_ms
-        self._written: dict[bytes, bytes] = {}
         self.changes: list[KeyChange] = []
 
     def entry(self, key: bytes) -> KeyEntry:
@@ -86,7 +84,7 @@ class _Decided:
 
     def packed(self, key: bytes) -> bytes | None:
         """The stored entry of a key, None if it is absent."""
-        packed = self._written.get(key) or self._newest(key)
+        packed = self._entries.newest(key)
         return packed if packed is not None and numbers_of(packed)[2] else None
 
     def do(self, operation: TableOperation) -> Any:
@@ -99,47 +97,41 @@ class _Decided:
         if isinstance(operation, GetKey):
             return self.packed(key)
         if isinstance(operation, PutKey):
-            return self._put(key, operation.value, operation.ttl_ms)
+            return self._change(KeyChange(key, operation.value, operation.ttl_ms, self._now_ms, is_expiry=False))
         if isinstance(operation, IncrementKey):
             return self._increment(key, operation.by)
         entry = self.entry(key)
         if not entry.version or (isinstance(operation, ExpireKey) and entry.revision != operation.revision):
             return NO_REVISION
-        revision = self._base_offset + len(self.changes)
-        self._written[key] = pack_entry(b"", revision, NO_REVISION, 0, NEVER)
-        self.changes.append(KeyChange(key, None, NO_TTL, self._now_ms, isinstance(operation, ExpireKey)))
-        return revision
+        return self._change(KeyChange(key, None, NO_TTL, self._now_ms, isinstance(operation, ExpireKey)))
 
     def _increment(self, key: bytes, by: int) -> list[int]:
         entry = self.entry(key)
         total = _sum(key, entry, by)
         ttl_ms = NO_TTL if entry.expires_ms == NEVER else max(1, entry.expires_ms - self._now_ms)
-        return [self._put(key, b"%d" % total, ttl_ms), total]
+        return [self._change(KeyChange(key, b"%d" % total, ttl_ms, self._now_ms, is_expiry=False)), total]
 
-    def _put(self, key: bytes, value: bytes, ttl_ms: int) -> int:
-        before, revision = self.packed(key), self._base_offset + len(self.changes)
-        _, created, version, _ = (0, revision, 0, 0) if before is None else numbers_of(before)
-        expires_ms = NEVER if ttl_ms == NO_TTL else self._now_ms + ttl_ms
-        self._written[key] = pack_entry(value, revision, created, version + 1, expires_ms)
-        self.changes.append(KeyChange(key, value, ttl_ms, self._now_ms, is_expiry=False))
+    def _change(self, change: KeyChange) -> int:
+        """Makes a change, and returns its revision."""
+        revision = self._entries.base_offset + len(self.changes)
+        self._entries.add((change,))
+        self.changes.append(change)
         return revision
 
 
-def decide(
-    transaction: Transaction, newest: Callable[[bytes], bytes | None], base_offset: Offset, now_ms: int
-) -> list[KeyChange]:
+def decide(transaction: Transaction, entries: BatchEntries, now_ms: int) -> list[KeyChange]:
     """Decides a transaction, and sets its answer.
 
     Args:
-        newest: gives the newest stored entry of a key.
-        base_offset: the offset of the first record that it would write.
+        entries: those of the batch that it would write, without a change; the changes are added to them.
         now_ms: the time of the records.
 
     Returns:
         The changes to write; none for a transaction that is a read, or that could not be done.
     """
-    decided = _Decided(newest, base_offset, now_ms)
+    decided = _Decided(entries, now_ms)
     failed = [each for each in transaction.comparisons if not each.holds(decided.entry(each.key))]
+    is_lost_for_ever = any(each.never_holds_again(decided.entry(each.key)) for each in failed)
     transaction.succeeded = not failed
     transaction.failure = None
     try:
@@ -147,9 +139,7 @@ def decide(
     except Undoable as error:
         transaction.failure, transaction.answers = str(error), []
         decided.changes.clear()
-    transaction.is_final = not decided.changes and any(
-        each.never_holds_again(decided.entry(each.key)) for each in failed
-    )
+    transaction.is_final = is_lost_for_ever and not decided.changes
     return decided.changes
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.generator import Figures, GeneratorFailed
+from bench.reports.summary import Measured, Skipped
 from bench.spark.goals import WORDS, goals, verdicts
 from bench.spark.page import write_page
 from bench.spark.part import PARTS
@@ -16,7 +17,6 @@ from bench.spark.record import SparkRecord
 from bench.spark.scale import SparkScale
 from bench.spark.topic import documents, noise
 from bench.spark.trial import PartRun, Trial
-from bench.summary import Measured, Skipped
 from bench.workspace import Workspace
 
 PART = "read-cluster"

@@ -65,6 +65,7 @@ PURE = (
     "broker/partition/conditions/terms.py",
     "broker/partition/refused_batches.py",
     "broker/partition/log_view.py",
+    "broker/tables/batch_entries.py",
     "broker/tables/engines/layers.py",
     "broker/tables/engines/memory_engine.py",
     "broker/tables/recent_operations.py",

@@ -66,12 +66,12 @@ async def _record(folder: Path, seed: int) -> None:
                 applied += 1
                 if stream.random() < 0.2:
                     model.pop(key, None)
-                    engine.delete(key)
+                    engine.delete(key, engine.get(key))
                 else:
                     expires_ms = stream.choice((NEVER, NEVER, stream.randrange(1 << 40)))
                     value = stream.randbytes(stream.choice(SIZES_BYTES))
                     model[key] = pack_entry(value, applied, 1, 1, expires_ms)
-                    engine.put(key, model[key])
+                    engine.put(key, model[key], engine.get(key))
             engine.begin_flush({})
             marks.add(msgpack.packb(["flushing", applied, _digest(model)]))
             for _ in await engine.flush(Offset(applied), b"%d" % applied):

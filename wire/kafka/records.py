@@ -216,7 +216,10 @@ def _read_varint(data: Buffer, position: int) -> tuple[int, int]:
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
-    value = byte & 0x7F
+    value, second = byte & 0x7F, data[position + 1]
+    if second < 0x80:  # most of the longer ones are the sizes of a record and of its value
+        value |= second << 7
+        return (value >> 1) ^ -(value & 1), position + 2
     for shift in range(7, 7 * _VARINT_BYTES_MAX, 7):
         position += 1
         byte = data[position]
@@ -227,6 +230,10 @@ def _read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def _varint(value: int) -> bytes:
+    return _SHORT_VARINTS[value] if 0 <= value < _SHORT_MAX else _encode_varint(value)
+
+
+def _encode_varint(value: int) -> bytes:
     value = (value << 1) ^ (value >> 63)
     encoded = bytearray()
     while value > 0x7F:
@@ -234,6 +241,11 @@ def _varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+_SHORT_MAX: Final = 512
+_SHORT_VARINTS: Final = tuple(map(_encode_varint, range(_SHORT_MAX)))
+"""The varints of most lengths and counts: to compute one takes three times as long as to look it up."""
 
 
 def recompressed(batch_view: memoryview, codec: int, bytes_max: int, result_bytes_max: int) -> bytes:

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from sortedcontainers import SortedList
@@ -17,7 +18,7 @@ from sortedcontainers import SortedList
 from gnomon.broker.tables.engines.layers import Layer
 from gnomon.broker.tables.engines.table_image import NotedEntries, TableImage
 from gnomon.broker.tables.engines.tables_memory import TablesMemory
-from gnomon.log.tables.key_entry import NEVER, numbers_of
+from gnomon.log.tables.key_entry import expires, numbers_of
 
 SHARDS: Final = 256
 ENTRY_BYTES: Final = 180
@@ -46,10 +47,12 @@ class MemoryEngine:
         """The stored entry of a key; None if it has none."""
         return self._shards[hash(key) % SHARDS].get(key)
 
-    def put(self, key: bytes, packed: bytes) -> None:
-        """Stores the entry of a key."""
-        shard = self._shards[hash(key) % SHARDS]
-        before = shard.get(key)
+    def looking_up(self) -> AbstractContextManager[object]:
+        """See `TableEngine`."""
+        return nullcontext()
+
+    def put(self, key: bytes, packed: bytes, before: bytes | None) -> None:
+        """See `TableEngine`."""
         self._note(key, before)
         if before is None:
             self._keys.add(key)
@@ -57,15 +60,14 @@ class MemoryEngine:
         else:
             self._forget_expiry(key, before)
             self._count(len(packed) - len(before))
-        shard[key] = packed
-        expires_ms = numbers_of(packed)[3]
-        if expires_ms != NEVER:
-            self._expiries.add((expires_ms, key))
+        self._shards[hash(key) % SHARDS][key] = packed
+        if expires(packed):
+            self._expiries.add((numbers_of(packed)[3], key))
 
-    def delete(self, key: bytes) -> None:
-        """Removes the entry of a key, if it has one."""
-        before = self._shards[hash(key) % SHARDS].pop(key, None)
+    def delete(self, key: bytes, before: bytes | None) -> None:
+        """See `TableEngine`."""
         if before is not None:
+            del self._shards[hash(key) % SHARDS][key]
             self._note(key, before)
             self._keys.remove(key)
             self._forget_expiry(key, before)
@@ -93,16 +95,15 @@ class MemoryEngine:
         """The entry of a key, if it has one, is not among those that expire any more."""
         packed = self.get(key)
         if packed is not None:
-            self._expiries.discard((numbers_of(packed)[3], key))
+            self._forget_expiry(key, packed)
 
     def _count(self, more_bytes: int) -> None:
         self.bytes_used += more_bytes
         self._memory.bytes_used += more_bytes
 
     def _forget_expiry(self, key: bytes, packed: bytes) -> None:
-        expires_ms = numbers_of(packed)[3]
-        if expires_ms != NEVER:
-            self._expiries.discard((expires_ms, key))
+        if expires(packed):
+            self._expiries.discard((numbers_of(packed)[3], key))
 
     def expiring(self, until_ms: int, count: int) -> list[bytes]:
         """See `TableEngine`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from gnomon.broker.tables.engines.table_image import TableImage
@@ -21,11 +22,14 @@ class TableEngine(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """The stored entry of a key; None if it has none."""
 
-    def put(self, key: bytes, packed: bytes) -> None:
-        """Stores the entry of a key."""
+    def looking_up(self) -> AbstractContextManager[object]:
+        """For a block without a pause that gets many keys."""
 
-    def delete(self, key: bytes) -> None:
-        """Removes the entry of a key, if it has one."""
+    def put(self, key: bytes, packed: bytes, before: bytes | None) -> None:
+        """Stores the entry of a key; `before` is the one that `get` returns."""
+
+    def delete(self, key: bytes, before: bytes | None) -> None:
+        """Removes the entry of a key, which is `before`; nothing is to be done if that is None."""
 
     def close(self) -> Iterator[None]:
         """The table is not used here any more; frees its memory, a part in each step."""

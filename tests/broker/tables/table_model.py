@@ -21,8 +21,20 @@ def deletion(key: bytes) -> KeyChange:
     return KeyChange(key, None, NO_TTL, AT, is_expiry=False)
 
 
+class StrictEngine(MemoryEngine):
+    """An engine that checks which entries are replaced (`table_state` invariant 5)."""
+
+    def put(self, key: bytes, packed: bytes, before: bytes | None) -> None:
+        assert before == self.get(key), f"{key!r} is not replaced but added, or the other way round"
+        super().put(key, packed, before)
+
+    def delete(self, key: bytes, before: bytes | None) -> None:
+        assert before == self.get(key), f"{key!r} has another entry"
+        super().delete(key, before)
+
+
 def new_state() -> TableState:
-    return TableState(MemoryEngine(TablesMemory(1 << 30)), Offset(0))
+    return TableState(StrictEngine(TablesMemory(1 << 30)), Offset(0))
 
 
 def give_out(state: TableState, *changes: KeyChange, operation: OperationId | None = None) -> None:

@@ -55,13 +55,13 @@ class DiskEngineMachine(RuleBasedStateMachine):
     def put(self, key: bytes, value: bytes, expires_ms: int) -> None:
         self.applied += 1
         self.model[key] = pack_entry(value, self.applied, 1, 1, expires_ms)
-        self.engine.put(key, self.model[key])
+        self.engine.put(key, self.model[key], self.engine.get(key))
 
     @rule(key=KEYS)
     def delete(self, key: bytes) -> None:
         self.applied += 1
         self.model.pop(key, None)
-        self.engine.delete(key)
+        self.engine.delete(key, self.engine.get(key))
 
     @precondition(lambda self: self.flushing is None)
     @rule()
@@ -173,7 +173,7 @@ def flush(engine: DiskEngine) -> None:
 
 def test_a_damaged_entry_is_never_taken_for_good(tmp_path: Path) -> None:
     environment, engine = new_engine(tmp_path)
-    engine.put(b"k", pack_entry(b"value", 1, 1, 1, NEVER))
+    engine.put(b"k", pack_entry(b"value", 1, 1, 1, NEVER), None)
     flush(engine)
     row = forms.number_key(1) + b"k"
     with environment.lmdb.begin(write=True, db=environment.databases[forms.ENTRIES]) as transaction:
@@ -190,7 +190,7 @@ def test_a_table_does_not_see_the_rows_of_its_neighbours(tmp_path: Path) -> None
     environment, engine = new_engine(tmp_path)
     others = [DiskEngine(environment, b"p%d" % number, number, TablesMemory(1), None) for number in (0, 2)]
     for other in others:
-        other.put(b"k", pack_entry(b"other", 1, 1, 1, 5))
+        other.put(b"k", pack_entry(b"other", 1, 1, 1, 5), None)
         flush(other)
     assert (engine.get(b"k"), engine.next_expiry_ms, engine.count(b"", b"z")) == (None, None, (0, None))
     with closing(engine.scan(b"", None)) as found:
@@ -200,7 +200,7 @@ def test_a_table_does_not_see_the_rows_of_its_neighbours(tmp_path: Path) -> None
 def test_many_keys_are_counted_in_several_turns(tmp_path: Path) -> None:
     _, engine = new_engine(tmp_path)
     for number in range(COUNTED_AT_ONCE + 5):
-        engine.put(b"k%06d" % number, pack_entry(b"", 1, 1, 1, NEVER))
+        engine.put(b"k%06d" % number, pack_entry(b"", 1, 1, 1, NEVER), None)
     number, rest = engine.count(b"k", b"l")
     assert (number, rest) == (COUNTED_AT_ONCE, b"k%06d" % COUNTED_AT_ONCE)
     assert engine.count(rest or b"", b"l") == (5, None)
@@ -209,7 +209,7 @@ def test_many_keys_are_counted_in_several_turns(tmp_path: Path) -> None:
 def test_numbered_operations_are_stored_until_they_are_forgotten(tmp_path: Path) -> None:
     environment, engine = new_engine(tmp_path)
     for change in (DONE, None):
-        engine.put(b"k", pack_entry(b"", 1, 1, 1, NEVER))
+        engine.put(b"k", pack_entry(b"", 1, 1, 1, NEVER), engine.get(b"k"))
         engine.begin_flush({OPERATION: change})
         for _ in run(engine.flush(Offset(1), None)):
             pass

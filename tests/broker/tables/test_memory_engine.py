@@ -19,7 +19,7 @@ def packed(value: bytes, expires_ms: int = NEVER) -> bytes:
 def filled(keys: list[bytes]) -> MemoryEngine:
     engine = MemoryEngine(TablesMemory(1 << 30))
     for key in keys:
-        engine.put(key, packed(b"of " + key))
+        engine.put(key, packed(b"of " + key), engine.get(key))
     return engine
 
 
@@ -46,11 +46,11 @@ def test_the_used_bytes_are_those_of_the_present_entries(changes: list[tuple[byt
     engine, model = MemoryEngine(memory), dict[bytes, bytes]()
     for key, value in changes:
         if value is None:
-            engine.delete(key)
+            engine.delete(key, engine.get(key))
             model.pop(key, None)
         else:
             model[key] = packed(value)
-            engine.put(key, model[key])
+            engine.put(key, model[key], engine.get(key))
     assert engine.bytes_used == sum(len(key) + len(entry) + ENTRY_BYTES for key, entry in model.items())
     assert memory.bytes_used == engine.bytes_used
     assert {key: engine.get(key) for key in model} == model
@@ -69,9 +69,9 @@ def test_the_keys_that_expire_are_known_by_their_time(
     for key, expires_ms in changes:
         model.pop(key, None)
         if expires_ms is None:
-            engine.delete(key)
+            engine.delete(key, engine.get(key))
         else:
-            engine.put(key, packed(b"", expires_ms))
+            engine.put(key, packed(b"", expires_ms), engine.get(key))
             if expires_ms != NEVER:
                 model[key] = expires_ms
     due = sorted((expires_ms, key) for key, expires_ms in model.items())

@@ -41,7 +41,7 @@ class TableMachine(RuleBasedStateMachine):
     def batch_is_prepared_and_given_out(self, changes: tuple[KeyChange, ...], lost_meanwhile: bool) -> None:
         batch = TableChanges(changes)
         steps = self.state.prepare(batch, -1)
-        next(steps)
+        next(steps, None)
         if lost_meanwhile:
             self.the_rest_is_lost()
         for _ in steps:

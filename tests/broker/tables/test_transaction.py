@@ -35,11 +35,15 @@ VALUE, VERSION, REVISION, CREATED = CompareTarget
 def run(state: TableState, *then: TableOperation, when: Any = (), otherwise: Any = (), now_ms: int = AT) -> Transaction:
     """Decides a transaction, and gives out the batch that it would append, as the log would replay it."""
     transaction = Transaction(when, then, otherwise, OperationId(b"w" * 16, 1, 0))
-    changes = decide(transaction, state.newest, state.given_out, now_ms)
+    entries = state.next_entries()
+    changes = decide(transaction, entries, now_ms)
     if changes:
         batch = memoryview(batch_of(changes, transaction.id, now_ms))
         replayed = changes_of(batch, parse_batch(batch), 1 << 20)
         assert replayed == TableChanges(changes, transaction.id)
+        again = state.next_entries()
+        again.add(replayed.changes)
+        assert (again.before, again.after) == (entries.before, entries.after)
         state.give_out(replayed, state.given_out, -1)
     return transaction
 

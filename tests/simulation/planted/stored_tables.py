@@ -63,9 +63,9 @@ def above_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     def applied_early(state: Any, changes: Any, base_offset: Any, append_time_ms: int) -> None:
         give_out(state, changes, base_offset, append_time_ms)
         if isinstance(state.engine, DiskEngine):
-            for key, packed in state._given_out[-1][1].items():
+            for key, packed in state._given_out[-1][1].after.items():
                 if numbers_of(packed)[2]:
-                    state.engine.put(key, packed)
+                    state.engine.put(key, packed, state.engine.get(key))
 
     patch.setattr(TableState, "give_out", applied_early)
 

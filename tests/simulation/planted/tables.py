@@ -38,8 +38,8 @@ def without_produced_records(patch: pytest.MonkeyPatch) -> None:
         give_out(state, changes, base_offset, append_time_ms)
         if changes.operation is None:
             for _, entries, _ in list(state._given_out)[-1:]:
-                for key in entries:
-                    state._newest[key] = newest.get(key) or state.engine.get(key) or entries[key]
+                for key, packed in entries.after.items():
+                    state._newest[key] = newest.get(key) or state.engine.get(key) or packed
 
     patch.setattr(TableState, "give_out", leaving_out)
     patch.setattr(TableState, "durable", _tolerant(TableState.durable))
@@ -50,7 +50,7 @@ def _tolerant(durable: Any) -> Any:
 
     def tolerant(state: Any, next_offset: Any) -> Any:
         for _, entries, _ in state._given_out:
-            for key, packed in entries.items():
+            for key, packed in entries.after.items():
                 state._newest.setdefault(key, packed)
         return durable(state, next_offset)
 
@@ -85,7 +85,7 @@ def _before_looking(patch: pytest.MonkeyPatch, act: Callable[[Any], None]) -> No
 def before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     def shown_early(state: Any) -> None:
         for key, packed in state._newest.items():
-            state.engine.put(key, packed)
+            state.engine.put(key, packed, state.engine.get(key))
 
     _before_looking(patch, shown_early)
 
@@ -107,18 +107,18 @@ def record_by_record(patch: pytest.MonkeyPatch) -> None:
     def finish(state: Any) -> None:
         key, packed = late.pop(id(state), (b"", None))
         if packed is not None:
-            state.engine.put(key, packed)
+            state.engine.put(key, packed, state.engine.get(key))
 
     def in_two_turns(state: Any, next_offset: Any) -> Any:
         finish(state)
-        last = state._given_out[-1][1] if state._given_out and state._given_out[-1][0] == next_offset else {}
+        last = state._given_out[-1][1].after if state._given_out and state._given_out[-1][0] == next_offset else {}
         before = {key: state.engine.get(key) for key in list(last)[-1:] if len(last) > 1}
         applied = durable(state, next_offset)
         for key, packed in before.items():
             after = state.engine.get(key)
             if packed is not None and after is not None:
                 late[id(state)] = key, after
-                state.engine.put(key, packed)
+                state.engine.put(key, packed, after)
         return applied
 
     patch.setattr(TableState, "durable", in_two_turns)
