@@ -14,9 +14,10 @@ from rich.console import Console
 
 from bench.cluster import Cluster
 from bench.generator import Generators, GeneratorUnavailable
-from bench.goal import GOALS, judge
-from bench.picture import draw
-from bench.report import Report, number
+from bench.reports.goal import GOALS, judge
+from bench.reports.picture import draw
+from bench.reports.report import Report, number
+from bench.reports.summary import Failed, Measured, Outcome, Summary
 from bench.rounds import BenchRounds
 from bench.scenario import Scenario
 from bench.scenarios import SCENARIOS
@@ -24,7 +25,6 @@ from bench.stage import Scale, Stage
 from bench.stores.etcd import Etcd
 from bench.stores.nats import Nats
 from bench.stores.redis import Redis
-from bench.summary import Failed, Measured, Outcome, Summary
 from bench.system import Floor, Gnomon, Kafka, KafkaSynced, System
 from bench.workspace import Workspace
 

@@ -28,7 +28,7 @@ LOOK_SECONDS = 0.1
 
 
 @contextmanager
-def _cluster(stage: Stage, settings: dict[str, str]) -> Iterator[ClusterServer]:
+def started_cluster(stage: Stage, settings: dict[str, str]) -> Iterator[ClusterServer]:
     with stage.serving(Cluster(settings).install(stage.workspace)) as server:
         assert isinstance(server, ClusterServer), "a cluster's server is another one"
         yield server
@@ -43,7 +43,7 @@ def take_over(stage: Stage) -> Figures:
     its state has to be recovered.
     """
     records = stage.scale.ledger_bytes // RECORD_BYTES
-    with _cluster(stage, SHORT_LEASE) as server:
+    with started_cluster(stage, SHORT_LEASE) as server:
         topic = stage.topic()
         stage.fill(topic, RECORD_BYTES, records=records)
         stage.fill(topic, RECORD_BYTES, records=records // 16, idempotent=IDEMPOTENT)
@@ -61,7 +61,7 @@ def take_over(stage: Stage) -> Figures:
 def lose_leader(stage: Stage) -> Figures:
     """Time from the end of a dead broker's lease until each of its partitions has accepted a record elsewhere."""
     topic, partitions = "many", stage.scale.ledgers
-    with _cluster(stage, {}) as server:
+    with started_cluster(stage, {}) as server:
         stage.topic(partitions, name=topic)
         stage.seed(topic, partitions)
         server.process.kill()
@@ -74,7 +74,7 @@ def lose_leader(stage: Stage) -> Figures:
 
 def lose_bookie(stage: Stage) -> Figures:
     """Bytes a second that the auditor copies to a new bookie, for a ledger of a killed one."""
-    with _cluster(stage, EAGER_AUDITOR) as server:
+    with started_cluster(stage, EAGER_AUDITOR) as server:
         stage.fill(stage.topic(), RECORD_BYTES, records=stage.scale.ledger_bytes // 4 // RECORD_BYTES)
         server.start_bookies([BOOKIES + 1])
         server.metric("auditor_copied_bytes_total")  # the first request for an admin page imports its server

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 
 from bench.generator import Figures, GeneratorFailed, GeneratorUnavailable
+from bench.reports.summary import Failed, Measured, Outcome, Skipped, Summary
 from bench.scenario import Scenario
 from bench.scenarios import warm_up
 from bench.stage import Stage
-from bench.summary import Failed, Measured, Outcome, Skipped, Summary
 
 Announce = Callable[[int, str, Scenario, Outcome], None]
 

@@ -78,6 +78,7 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingMetadata) 
     metrics = Metrics(kafka=False)
     metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
     metrics.watch_store("metadata", serving.environment)
+    metrics.watch_count("metadata_requests", "Requests of brokers and bookies", lambda: serving.metadata.requests)
     where = address(serving.host, serving.port)
     # No check is needed: a failed device ends the process, so a process that answers here serves.
     daemon.ready(

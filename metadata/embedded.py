@@ -83,6 +83,8 @@ class EmbeddedMetadata:
         self._committing = False
         self._failure: DiskFailed | None = None
         self._closed = False
+        self.requests = 0
+        """The requests so far, without watches."""
         self._published = Signal()
         self._stirred = Signal()
 
@@ -138,12 +140,14 @@ class EmbeddedMetadata:
 
     async def get(self, key: str) -> KeyValue | None:
         """See `Metadata.get`."""
+        self.requests += 1
         await trio.lowlevel.checkpoint()
         self._check_open()
         return self._state.get(key)
 
     async def range(self, prefix: str) -> RangeResult:
         """See `Metadata.range`."""
+        self.requests += 1
         await trio.lowlevel.checkpoint()
         self._check_open()
         return self._state.range(prefix)
@@ -193,6 +197,7 @@ class EmbeddedMetadata:
             await self._published.wait()
 
     async def _ask(self, request: Request) -> Reply:
+        self.requests += 1
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_open()
         pending = PendingCommit(request, self._clock.monotonic())

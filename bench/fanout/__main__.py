@@ -29,7 +29,7 @@ from bench.fanout.picture import draw
 from bench.fanout.record import RunRecord
 from bench.fanout.scale import QUICK, FanoutScale
 from bench.generator import GeneratorFailed, Generators, GeneratorUnavailable
-from bench.report import number
+from bench.reports.report import number
 from bench.workspace import Workspace
 
 PARTS = ("storage", "subscriptions", "consumers", "delay", "produce")

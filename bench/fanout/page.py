@@ -16,7 +16,7 @@ from bench.fanout.goals import (
 )
 from bench.fanout.record import RunRecord
 from bench.fanout.scale import FanoutScale
-from bench.report import number
+from bench.reports.report import number
 
 FILE = "fanout.md"
 NOTES = "fanout-notes.md"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.summary import Spread
+from bench.reports.summary import Spread
 
 FILE = "fanout.json"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.goal import Goal, GoalStatus, Verdict, judge
-from bench.report import number
+from bench.reports.goal import Goal, GoalStatus, Verdict, judge
+from bench.reports.report import number
 from bench.spark.parts import beside, codec, lake, micro_batch, reads
 from bench.spark.parts import sink as sinks
 from bench.spark.record import SparkRecord, scenario

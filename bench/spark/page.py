@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.goal import GoalStatus, Verdict
-from bench.report import number
+from bench.reports.goal import GoalStatus, Verdict
+from bench.reports.report import number
+from bench.reports.summary import Failed, Spread, Summary
 from bench.spark.goals import WORDS, bound_text, subject, verdicts
 from bench.spark.part import PARTS, SparkPart
 from bench.spark.record import SparkRecord, scenario
-from bench.summary import Failed, Spread, Summary
 
 FILE = "spark-figures.md"
 NOTES = "spark-figures-notes.md"

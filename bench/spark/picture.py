@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.generator import GeneratorUnavailable
-from bench.picture import Bar, paint
+from bench.reports.picture import Bar, paint
+from bench.reports.summary import Failed, Summary
 from bench.spark.page import picture_file
 from bench.spark.part import PARTS, SparkPart
 from bench.spark.record import SparkRecord, scenario
-from bench.summary import Failed, Summary
 
 OWN_COLOURS, PEER_COLOURS = ("#d97706", "#059669"), ("#1e3a8a", "#2563eb", "#6d28d9", "#a78bfa")
 PANEL_INCHES = (5.4, 0.36)

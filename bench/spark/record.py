@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.fanout.record import machine
-from bench.summary import Failed, Measured, Outcome, Skipped, Summary
+from bench.reports.summary import Failed, Measured, Outcome, Skipped, Summary
 
 FILE = "spark-figures.json"
 

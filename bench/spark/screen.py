@@ -7,7 +7,7 @@ from collections.abc import Collection
 from rich.console import Console
 from rich.table import Table
 
-from bench.report import STATUS_STYLE, number
+from bench.reports.report import STATUS_STYLE, number
 from bench.spark.goals import WORDS, bound_text, subject, verdicts
 from bench.spark.page import spread_text
 from bench.spark.part import PARTS, SparkPart

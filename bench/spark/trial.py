@@ -9,9 +9,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from bench.generator import Figures, GeneratorFailed, GeneratorUnavailable
+from bench.reports.summary import Failed, Measured, Outcome, Skipped
 from bench.spark.record import SparkRecord
 from bench.spark.scale import SparkScale
-from bench.summary import Failed, Measured, Outcome, Skipped
 from bench.workspace import Workspace
 
 FAILURES = (GeneratorFailed, KafkaException, OSError)

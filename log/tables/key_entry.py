@@ -22,6 +22,10 @@ _NUMBERS: Final = Struct(">qqqq")
 NUMBERS_BYTES: Final = _NUMBERS.size
 """The bytes of a stored entry before its value."""
 _REVISION: Final = Struct(">q")
+_VERSION_AT: Final = slice(16, 24)
+_NO_VERSION: Final = bytes(8)
+_EXPIRY_AT: Final = slice(24, 32)
+_NEVER: Final = Struct(">q").pack(NEVER)
 
 
 class KeyEntry(NamedTuple):
@@ -60,6 +64,16 @@ def numbers_of(packed: bytes) -> tuple[int, int, int, int]:
     """Revision, create revision, version and expiry of a stored entry, without a copy of its value."""
     revision, create_revision, version, expires_ms = _NUMBERS.unpack_from(packed)
     return revision, create_revision, version, expires_ms
+
+
+def has_value(packed: bytes) -> bool:
+    """Whether a stored entry is that of a key that has a value."""
+    return packed[_VERSION_AT] != _NO_VERSION
+
+
+def expires(packed: bytes) -> bool:
+    """Whether a stored entry has an expiry."""
+    return packed[_EXPIRY_AT] != _NEVER
 
 
 def revision_of(packed: bytes) -> int:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 
 from bench.generator import Figures, GeneratorFailed, GeneratorUnavailable
+from bench.reports.summary import Skipped
 from bench.spark.cost import costed
 from bench.spark.jars import connector_jars
 from bench.spark.scale import LARGE_BYTES, SMALL_BYTES
@@ -14,7 +15,6 @@ from bench.spark.server import SparkServer, cluster, kafka, standalone
 from bench.spark.session import SparkSessionProcess, spark_session
 from bench.spark.topic import SparkTopic, noise
 from bench.spark.trial import PartRun, Trial
-from bench.summary import Skipped
 from bench.workspace import Workspace
 
 BOOKIES, BROKERS = "gnomon, from bookies", "gnomon, through brokers"

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from bench.generator import Figures, GeneratorUnavailable
+from bench.reports.summary import Skipped
 from bench.spark.cost import costed
 from bench.spark.jars import connector_jars
 from bench.spark.scale import PARTITIONS
@@ -13,7 +14,6 @@ from bench.spark.server import CLUSTER, STANDALONE, SparkServer, cluster, kafka,
 from bench.spark.session import SparkSessionProcess, spark_session
 from bench.spark.topic import SparkTopic
 from bench.spark.trial import PartRun, Trial
-from bench.summary import Skipped
 
 SYSTEM = "gnomon"
 PLAIN, LZ4, ON_KAFKA = "connector, defaults", "connector, lz4", "connector, defaults, on Apache Kafka"

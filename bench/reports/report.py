@@ -15,10 +15,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.goal import GoalStatus, Verdict
+from bench.reports.goal import GoalStatus, Verdict
+from bench.reports.summary import Failed, Measured, Spread, Summary
 from bench.scenario import Column, Scenario
 from bench.stage import Scale
-from bench.summary import Failed, Measured, Spread, Summary
 
 SIDE_FIGURES = ("megabytes_per_s", "p50_ms", "p99_ms", "broker_cpu_us", "generator_cpu_us")
 STATUS_STYLE = {GoalStatus.REACHED: "green", GoalStatus.MISSED: "red", GoalStatus.UNKNOWN: "yellow"}

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.generator import GeneratorUnavailable
-from bench.report import Report, number
+from bench.reports.report import Report, number
+from bench.reports.summary import Failed, Spread
 from bench.scenario import Column, Scenario
-from bench.summary import Failed, Spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
