@@ -79,6 +79,7 @@ def produce(
             **client_config(bootstrap),
             "enable.idempotence": True,
             "compression.type": compression,
+            "partitioner": "murmur2_random",  # that of Java's clients, by which tables place their keys
             "message.timeout.ms": max(1, int(timeout * 1000)),
             "message.max.bytes": _batch_bytes_max(admin, topic),
         }

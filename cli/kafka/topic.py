@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import click
@@ -16,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from gnomon.broker.configs.topic_configs import VIEW, is_table
 from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.kafka.attempts import Attempt, Results, finish
@@ -33,6 +36,7 @@ from gnomon.cli.kafka.kafka_client import (
     offsets_at,
     partitions_of,
     source_of,
+    topic_configs,
 )
 from gnomon.cli.kafka.known_names import config_names, topic_names
 from gnomon.cli.kafka.position import Position, edge_names, position_given
@@ -279,14 +283,29 @@ def truncate(name: str, bootstrap: str) -> None:
     partitions = partitions_of(admin, name, (), ())
     _check_no_shadow(admin, name, "truncate")
     futures = delete_before(admin, [TopicPartition(name, partition, OFFSET_END) for partition in partitions])
-    finish(
-        Attempt(
-            f"truncate partition {at.partition} of topic {name!r}",
-            future,
-            f"truncated partition {at.partition} of topic {name!r}",
+    with _advising_a_snapshot(admin, name):
+        finish(
+            Attempt(
+                f"truncate partition {at.partition} of topic {name!r}",
+                future,
+                f"truncated partition {at.partition} of topic {name!r}",
+            )
+            for at, future in futures.items()
         )
-        for at, future in futures.items()
-    )
+
+
+@contextmanager
+def _advising_a_snapshot(admin: AdminClient, name: str) -> Iterator[None]:
+    """Says what keeps the records of a table, since Kafka's answer has no field for the broker's reason."""
+    try:
+        yield
+    except Failure as refused:
+        if "Policy violation" in str(refused) and is_table({VIEW: topic_configs(admin, name)[VIEW].value}):
+            note(
+                f"topic {name!r} is a table, of which no record after the newest snapshot is deleted: take one with"
+                f" `gnomon kv snapshot {name}`"
+            )
+        raise
 
 
 def _check_no_shadow(admin: AdminClient, name: str, advice: str) -> None:
@@ -343,4 +362,5 @@ def delete_records(
     show_list(rows, ("topic", "partition", "before", "after"), output)
     if dry_run:
         note("nothing was deleted: leave out --dry-run to do it")
-    results.check()
+    with _advising_a_snapshot(admin, name):
+        results.check()

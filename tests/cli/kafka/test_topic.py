@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable
 
+import pytest
 import trio
 import yaml
 
@@ -184,6 +185,18 @@ def test_a_topic_is_truncated_and_its_shadow_refuses_with_the_name_of_the_source
     described = json.loads(ask("topic", "describe", "cut", "--output", "json").stdout)
     assert [(row["earliest"], row["latest"]) for row in described["partitions"]] == [(0, 0), (3, 3)]
     assert ask("topic", "truncate", "nope").returncode == 5
+
+
+@pytest.mark.parametrize("command", [("truncate",), ("delete-records", "--before", "1")])
+def test_the_refusal_to_delete_records_of_a_table_names_the_command_for_a_snapshot(
+    ask: Run, command: tuple[str, ...]
+) -> None:
+    name, (verb, *options) = f"table-{command[0]}", command
+    assert ask("topic", "create", name, "--partitions", 1, "--config", "gnomon.view=kv").returncode == 0
+    assert ask("produce", name, "--key-separator", ":", stdin="k:v\n").returncode == 0
+    refused = ask("topic", verb, name, *options)
+    assert refused.returncode != 0
+    assert f"`gnomon kv snapshot {name}`" in refused.stderr
 
 
 def starts(ask: Run, topic: str) -> list[tuple[int, int]]:

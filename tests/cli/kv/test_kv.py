@@ -184,3 +184,11 @@ def test_an_ordinary_topic_is_no_table(kv: Run, ask: Run) -> None:
     refused = kv("get", "plain", "a")
     assert (refused.returncode, "is no table" in refused.stderr) == (Exit.FAILED, True)
     ask("topic", "delete", "plain")
+
+
+def test_gnomon_produce_places_keys_as_tables_do(kv: Run, ask: Run) -> None:
+    ask("kv", "create", "produced", "--partitions", 3)
+    lines = "".join(f"k{number}:v{number}\n" for number in range(20))
+    assert ask("produce", "produced", "--key-separator", ":", stdin=lines).returncode == 0
+    for number in range(20):
+        assert shown(kv("get", "produced", f"k{number}", "--output", "json"))["value"] == f"v{number}"
