@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 
@@ -24,6 +24,8 @@ from gnomon.runtime.rpc.errors import NotSent, RpcFailed
 from gnomon.runtime.rpc.stream import RpcStream
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Clock
+
+T = TypeVar("T")
 
 
 class TablePartition:
@@ -57,7 +59,8 @@ class TablePartition:
         lists = [each.encode() for each in comparisons], encode_operations(then), encode_operations(otherwise)
         try:
             succeeded, attachment = await self._repeated(
-                "table_write", lambda: (self._writer, number, self._numbers.answered_below, *lists), writes=True
+                lambda: self._call("table_write", self._writer, number, self._numbers.answered_below, *lists),
+                writes=True,
             )
         finally:
             self._numbers.end(number)
@@ -66,30 +69,31 @@ class TablePartition:
 
     async def get(self, key: bytes, *, stale: bool) -> tuple[int, bytes]:
         """The revision that was read at, and the stored entry, empty if the key is absent."""
-        applied, packed = await self._repeated("table_get", lambda: (key, stale))
+        applied, packed = await self._repeated(lambda: self._call("table_get", key, stale))
         return applied - 1, packed
 
     async def scan(
         self, prefix: bytes, after: bytes | None, limit: int, *, keys_only: bool, stale: bool
     ) -> tuple[int, bool, list[bytes]]:
         """The revision, whether more keys follow, and keys and stored entries in turn (keys alone if so asked)."""
-        answer, attachment = await self._repeated("table_scan", lambda: (prefix, after, limit, keys_only, stale))
+        answer, attachment = await self._repeated(
+            lambda: self._call("table_scan", prefix, after, limit, keys_only, stale)
+        )
         applied, more = answer
         return applied - 1, more, _listed(attachment)
 
     async def count(self, prefix: bytes) -> int:
         """The number of keys with a prefix."""
-        count, _ = await self._repeated("table_count", lambda: (prefix,))
-        return int(count)
+        return int(await self._repeated(lambda: self._answer("table_count", prefix)))
 
     async def snapshot(self) -> tuple[int, int, int, bytes]:
         """Takes a snapshot if there is something new; revision, keys, bytes and digest of the newest one."""
-        (revision, keys, bytes_used, digest), _ = await self._repeated("table_snapshot", tuple)
+        revision, keys, bytes_used, digest = await self._repeated(lambda: self._answer("table_snapshot"))
         return revision, keys, bytes_used, digest
 
     async def status(self, *, digest: bool) -> TableStatus:
         """The state of the partition's table."""
-        fields, _ = await self._repeated("table_status", lambda: (digest,))
+        fields = await self._repeated(lambda: self._answer("table_status", digest))
         try:
             return TableStatus.decode(self._index, fields)
         except ValueError as error:
@@ -125,17 +129,16 @@ class TablePartition:
             self._leader = None
             raise
 
-    async def _repeated(self, method: str, args: Any, *, writes: bool = False) -> tuple[Any, bytes]:
-        """Calls the leader until it answers.
+    async def _repeated(self, attempt: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
+        """Asks the leader until it answers.
 
         Args:
-            args: makes the arguments after those that name the partition, for each attempt.
             writes: whether an attempt without an answer may have had an effect.
         """
         failures, began, unknown = 0, self._clock.monotonic(), False
         while True:
             try:
-                return await self._call(method, args())
+                return await attempt()
             except RETRIABLE as error:
                 self._leader = None
                 failures += 1
@@ -146,7 +149,14 @@ class TablePartition:
                     raise _given_up(error, unknown) from None
             await self._clock.sleep(pause_seconds)
 
-    async def _call(self, method: str, args: Sequence[Any]) -> tuple[Any, bytes]:
+    async def _answer(self, method: str, *args: Any) -> Any:
+        """The answer to a question that may take long: it has no time limit while the connection lives."""
+        async with self._stream(method, *args) as items:
+            async for answer in items:
+                return answer
+        raise BrokerFailed(f"the broker has not answered '{method}'")
+
+    async def _call(self, method: str, *args: Any) -> tuple[Any, bytes]:
         leader = self._leader or await self._look_up()
         connection = self._leaders.connection(leader)
         await connection.opened()

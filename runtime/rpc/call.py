@@ -148,6 +148,15 @@ class Call:
         if not self.over:
             self._connection.answer(self, rpc.encode([RESULT, self.number, value], attachment))
 
+    def answer(self, value: object) -> None:
+        """Answers a call. The answer is the only item of a stream, which a client opens where that may take long."""
+        if not self.streams:
+            self.reply(value)
+            return
+        if value is not None:
+            self.item(value)
+        self.end()
+
     def fail(self, error: Exception) -> None:
         """Answers with an error of the service's table; any other error arrives as RpcFailed. Ends a stream too."""
         if not self.over:
@@ -187,11 +196,10 @@ class Call:
 
 
 def in_task(tasks: Tasks, work: Callable[[Call], Awaitable[object]]) -> Method:
-    """A method that runs as a task: the answer is the result of `work`, or the end of a stream of `Call.item`s.
+    """A method that runs as a task: the answer is the result of `work` (`Call.answer`), or a stream of `Call.item`s.
 
     An error of the service's table is the answer too, and a failed allocation ends the connection. Any other error ends
-    `tasks`. Cancelling the call cancels the
-    task. The attachment is copied. `tasks` have to outlive the server.
+    `tasks`. Cancelling the call cancels the task. The attachment is copied. `tasks` have to outlive the server.
     """
 
     def method(call: Call) -> None:
@@ -212,7 +220,4 @@ async def _run(call: Call, work: Callable[[Call], Awaitable[object]], scope: tri
         except MemoryError as error:
             call.without_memory(error)
         else:
-            if call.streams:
-                call.end()
-            else:
-                call.reply(value)
+            call.answer(value)

@@ -142,9 +142,11 @@ class TableMethods:
         """Counts more keys, after `counted` of them, a part in each turn."""
 
         def look(state: TableState) -> None:
+            if call.over:  # the client is gone
+                return
             number, rest = state.engine.count(*keys)
             if rest is None:
-                call.reply(counted + number)
+                call.answer(counted + number)
             else:
                 self._count_on(call, place, KeyRange(rest, keys.end), counted + number)
 

@@ -25,6 +25,7 @@ from gnomon.client.errors import Compacted, Unavailable
 from gnomon.client.tables.table import Table
 from gnomon.log.tables.snapshot_form import TABLES, SnapshotRecord
 from gnomon.log.tables.table_status import TableStatus
+from gnomon.runtime.rpc.client import CALL_SECONDS
 from gnomon.runtime.settings.settings import TableSettings
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
 from gnomon.wire.kafka.errors import ErrorCode
@@ -368,3 +369,20 @@ def test_numbered_operations_are_in_the_snapshot() -> None:
         assert [operation for operation, _ in view._state.operations.below(view._state.applied)] == done
 
     with_table(scenario)
+
+
+def test_a_snapshot_that_takes_longer_than_a_call_may_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_snapshots, "PAGE_ENTRIES", 1)
+
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        await kafka.create_topic("settings", configs={"gnomon.view": "kv"})
+        table = client.table("settings")
+        for number in range(40):
+            await table.put(b"k%d" % number, b"v")
+        began = trio.current_time()
+        await table.snapshot()
+        assert (await state(table)).snapshot_revision == 39
+        assert trio.current_time() - began > 2 * CALL_SECONDS
+        assert events(broker, "table_snapshot_failed") == []
+
+    play(run, table=TableSettings(snapshot_bytes_per_second=50))
