@@ -34,7 +34,9 @@ REASON_CHARACTERS = 120
 """Length of the reason in a measurement's line; the whole reason is at the end."""
 TABLE_WIDTH = 160
 """Columns the table needs; a narrower window or a pipe gets long lines rather than broken words."""
-QUICK = Scale(seconds=0.5, partitions=200, ledgers=50, ledger_bytes=32 << 20)
+QUICK = Scale(
+    seconds=0.5, partitions=200, ledgers=50, ledger_bytes=32 << 20, table_keys=20_000, large_table_keys=100_000
+)
 
 
 def chosen_systems(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:

@@ -70,6 +70,10 @@ class ClusterServer(Server):
         bookies = [process for member, process in self.members.items() if member.startswith("bookie-")]
         return sum(_metric(process.ready()["admin"], name) for process in bookies if process.alive)
 
+    def metadata_requests(self) -> float:
+        """The requests that the metadata service has answered."""
+        return _metric(self.members["metadata"].ready()["admin"], "metadata_requests_total")
+
     def kill(self) -> None:
         for process in reversed(self.members.values()):
             process.kill()

@@ -40,6 +40,10 @@ class Scale:
     """Partitions of the node that restarts."""
     ledgers: int = 1_000
     """Open ledgers that a broker leaves behind."""
+    table_keys: int = 1_000_000
+    """Keys of a table that is loaded again."""
+    large_table_keys: int = 10_000_000
+    """Keys of a table that is larger than the memory."""
     ledger_bytes: int = 1 << 30
     """Size of a ledger that is open when its broker dies; a quarter of it for repair."""
 

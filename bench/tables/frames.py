@@ -49,6 +49,11 @@ def scan_frame(topic: str, topic_id: str, keys: int, limit: int) -> WriteFrame:
     return _call_frame("table_scan", args, f"{KEY_BYTES}:{{key}}:0:{keys - limit}:random")
 
 
+def watch_frame(topic: str, topic_id: str, revision: int) -> bytes:
+    """The request for a watch of all keys from a revision on."""
+    return b"".join(rpc.encode([rpc.OPEN, 0, "table_watch", [topic, topic_id, 0, b"", revision]]))
+
+
 def batch_frame(topic: str, records: int, keys: int, value_bytes: int) -> WriteFrame:
     """A Produce of a batch with random ones of `keys` keys."""
     places = [_RECORD_KEYS + number for number in range(records)]

@@ -1,4 +1,4 @@
-"""The time until a table is served again: by a broker whose store is gone, and by the next one when a leader has died."""
+"""The time until a table is served again: by a broker whose store is gone, or by the next one after its leader died."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bench.cluster import ClusterServer
 from bench.failover import SHORT_LEASE, started_cluster
 from bench.generator import Figures, GeneratorFailed
 from bench.stage import ADMIN_SECONDS, Stage
-from bench.tables.loads import new_table, table_config
-from bench.tables.loads import fill_table, key_of
+from bench.tables.frames import key_of
+from bench.tables.loads import DISK, fill_table, new_table, table_config
 from bench.writes.loads import RECORD_BYTES
 from gnomon.client.blocking import BlockingClient, connect_blocking
 from gnomon.client.errors import NativeError
@@ -69,7 +69,7 @@ class TableTakeover:
         keys = stage.scale.table_keys
         with started_cluster(stage, SHORT_LEASE) as server:
             server.start_broker(2)
-            topic = stage.topic(config=table_config("disk"))
+            topic = stage.topic(config=table_config(DISK))
             leader = _leader(server, topic)
             fill_table(server.bootstrap, topic, keys, RECORD_BYTES)
             if self.with_shadow:

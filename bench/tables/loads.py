@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
+from bench.cluster import ClusterServer
 from bench.generator import Figures, GeneratorFailed
 from bench.stage import Stage
 from bench.tables.frames import batch_frame, get_frame, key_of, put_frame, scan_frame, swap_frame
@@ -29,9 +30,9 @@ def table_config(engine: str) -> Mapping[str, str]:
     return {"gnomon.view": "kv", "gnomon.view.engine": engine}
 
 
-def new_table(stage: Stage, engine: str = DISK, keys: int = 0, value_bytes: int = RECORD_BYTES) -> str:
+def new_table(stage: Stage, engine: str = DISK, keys: int = 0, value_bytes: int = RECORD_BYTES, name: str = "") -> str:
     """A table of one partition with that many keys."""
-    topic = stage.topic(config=table_config(engine))
+    topic = stage.topic(config=table_config(engine), name=name)
     fill_table(stage.server.bootstrap, topic, keys, value_bytes)
     return topic
 
@@ -91,6 +92,15 @@ class TableGets:
         return _with_values(figures, RECORD_BYTES)
 
 
+def gets_in_cluster(stage: Stage) -> Figures:
+    """Gets by 50 clients, and the requests to the metadata service for each."""
+    server = stage.server
+    assert isinstance(server, ClusterServer), "one process has no metadata service to ask"
+    before = server.metadata_requests()
+    figures = TableGets(50)(stage)
+    return {**figures, "metadata_reads": (server.metadata_requests() - before) / figures["total"]}
+
+
 @dataclass(frozen=True, slots=True)
 class TableSwaps:
     """Clients that put one key at the revision that they know; the rate is that of the puts."""
@@ -116,7 +126,7 @@ class TableBatches:
     """Batches of a Kafka producer into a table; the rate is that of the records."""
 
     engine: str
-    keys: int = 1_000_000
+    keys: int = 100_000
 
     def __call__(self, stage: Stage) -> Figures:
         topic = new_table(stage, self.engine)
