@@ -277,9 +277,10 @@ static struct field field_read(const char *text) {
     return field;
 }
 
-/* Xorshift: the same numbers in each run. */
+/* Xorshift, from the time on: a second run does not ask for the keys that the first one has brought into memory. */
 static uint64_t random_below(uint64_t end) {
-    static uint64_t state = 0x9E3779B97F4A7C15;
+    static uint64_t state;
+    if (!state) state = 0x9E3779B97F4A7C15 ^ (uint64_t)(clock_seconds() * 1e9);
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;

@@ -68,7 +68,7 @@ class TrioDisk:
             yield
 
     def open_environment(
-        self, path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability
+        self, path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability, readahead: bool = True
     ) -> CommitQueue:
         """See `Disk.open_environment`; an environment that its node leaves open is closed with the world."""
         environment = CommitQueue(
@@ -76,6 +76,7 @@ class TrioDisk:
             databases=databases,
             map_bytes=map_bytes,
             durability=durability,
+            readahead=readahead,
             call_soon=self._call_soon,
             crash=self._crash,
         )

@@ -259,9 +259,13 @@ class Disk(Protocol):
         """
 
     def open_environment(
-        self, path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability
+        self, path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability, readahead: bool = True
     ) -> Environment:
         """Opens or creates the LMDB environment at the folder `path` with these named databases.
+
+        Args:
+            readahead: whether the operating system reads further pages with one that is not in memory. That makes
+                random reads of a store that is larger than the memory a hundred times slower.
 
         Raises:
             DiskFull: no space to create it.

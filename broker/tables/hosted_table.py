@@ -193,7 +193,8 @@ class HostedTable:
 
     def changes_at_once(self, view: memoryview, batch: BatchHeader) -> TableChanges:
         """See `LogView`."""
-        if batch.records_count > RECORDS_AT_ONCE_MAX or len(view) > AT_ONCE_BYTES_MAX:
+        records_at_once = RECORDS_AT_ONCE_MAX if self._table is None else self._table.records_at_once
+        if batch.records_count > records_at_once or len(view) > AT_ONCE_BYTES_MAX:
             raise TakesLong
         try:
             changes = produced_changes(view, batch, AT_ONCE_BYTES_MAX, self._placement)
@@ -352,17 +353,25 @@ class HostedTable:
 
     # --- loading --------------------------------------------------------------------------------------------------
 
-    def when_live(self, ready: Ready, *, takes_long: bool = False) -> None:
-        """Calls `ready` once the table is live, or is not within WAIT_SECONDS; if it takes long, in a later turn."""
+    def when_live(self, ready: Ready) -> None:
+        """Calls `ready` once the table is live, or is not within WAIT_SECONDS."""
         self._used = True
         if self._live:
-            run = self._paced.run_later if takes_long else self._paced.run_shared
-            run(partial(ready, None))
+            self._paced.run_shared(partial(ready, None))
             return
         if not self._waiting:
             self._timers.call_at(self._clock.monotonic() + WAIT_SECONDS, self._end_waiting)
         self._waiting.append(ready)
         self._load_soon()
+
+    async def looked_up(self, keys: Sequence[bytes]) -> None:
+        """Brings the entries of many keys into memory, in several turns, before a decision that looks at them."""
+        table = self._table
+        if table is not None:
+            try:
+                await in_turns(table.state.look_up(keys), self._clock)
+            except RowDamaged as error:
+                self._discard(error)
 
     def _end_waiting(self) -> None:
         """Refuses the requests that have waited for WAIT_SECONDS, and those that came after them."""

@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
-from gnomon.broker.tables import table_log
+from gnomon.broker.tables import table_log, table_state
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
 from gnomon.broker.tables.table_counts import TableCounts
 from gnomon.broker.tables.table_flushes import TableFlushes
@@ -24,11 +24,14 @@ from gnomon.log.log_reader import LogBounds
 from gnomon.log.tables.changes import TableChanges
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.loop.paced import PAUSE_SECONDS
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
 from gnomon.runtime.settings.settings import TableSettings
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.batch import parse_batch
+
+STEPS_PER_TURN: Final = 20
 
 
 class TableBehind(Exception):
@@ -69,6 +72,11 @@ class LoadedTable:
                 state, engine, log, share.settings, share.counts, share.clock, share.timers, share.tasks, logger
             )
 
+    @property
+    def records_at_once(self) -> int:
+        """The most records of a batch whose entries are computed in one turn."""
+        return table_log.RECORDS_AT_ONCE_MAX if self.flushes is None else table_state.LOOKED_UP_AT_ONCE
+
     def follow(self, log: TableLog) -> None:
         """The log is read by another partition of this broker from now on."""
         self.log = log
@@ -84,7 +92,7 @@ class LoadedTable:
 
     async def prepare(self, changes: TableChanges, append_time_ms: int) -> None:
         """Does most of the work of `TableState.give_out` for a batch of many records, in several turns."""
-        if len(changes.changes) > table_log.RECORDS_AT_ONCE_MAX:
+        if len(changes.changes) > self.records_at_once:
             await in_turns(self.state.prepare(changes, append_time_ms), self._clock)
 
     async def read_on(self, bounds: LogBounds, end: Offset) -> None:
@@ -135,6 +143,10 @@ class LoadedTable:
 
 
 async def in_turns(steps: Iterable[None], clock: Clock) -> None:
-    """Does one step in each turn of the event loop."""
+    """Does as many steps in each turn of the event loop as its share allows, and at most STEPS_PER_TURN."""
+    number, until = 0, clock.monotonic() + SHARE_SECONDS
     for _ in steps:
-        await clock.sleep(PAUSE_SECONDS)
+        number += 1
+        if number >= STEPS_PER_TURN or clock.monotonic() >= until:
+            await clock.sleep(PAUSE_SECONDS)
+            number, until = 0, clock.monotonic() + SHARE_SECONDS

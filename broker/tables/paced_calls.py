@@ -45,12 +45,6 @@ class PacedCalls:
         else:
             call()
 
-    def run_later(self, call: Callable[[], None]) -> None:
-        """Runs a long call in a later turn."""
-        self._queue.append(call)
-        if not self._pausing:
-            self._pause()
-
     def _pause(self) -> None:
         self._pausing = True
         self._tasks.start_soon(self._go_on)

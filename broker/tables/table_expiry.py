@@ -23,7 +23,8 @@ from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.errors import ErrorCode
 
-EXPIRIES_AT_ONCE: Final = 500
+EXPIRIES_AT_ONCE: Final = 50
+"""Keys that are deleted in one turn: their entries are seldom in memory."""
 EXPIRY_SECONDS_MAX: Final = 0.5
 EXPIRY_AGAIN_SECONDS: Final = 0.25
 """The pause after no expired key could be deleted."""

@@ -24,6 +24,9 @@ from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import KeyChange, TableChanges
 from gnomon.log.tables.key_entry import has_value
 
+LOOKED_UP_AT_ONCE: Final = 50
+"""Keys that are looked up between two looks at the clock: a page of a store that is not in memory takes 0.1 ms or more.
+"""
 APPLIED_AT_ONCE: Final = 1_000
 """Records that are applied in one turn: some 2 ms."""
 
@@ -123,11 +126,19 @@ class TableState:
         """Computes the entries of the batch that is given out next, a part between two steps; nothing else is given out
         meanwhile."""
         entries = self.next_entries(append_time_ms)
-        for first in range(0, len(changes.changes), APPLIED_AT_ONCE):
+        for first in range(0, len(changes.changes), LOOKED_UP_AT_ONCE):
             if first:
                 yield
-            self._add(entries, changes.changes[first : first + APPLIED_AT_ONCE])
+            self._add(entries, changes.changes[first : first + LOOKED_UP_AT_ONCE])
         self.prepared(changes.changes, entries)
+
+    def look_up(self, keys: Sequence[bytes]) -> Iterator[None]:
+        """Reads the entries of keys, some between two steps, so that they are in memory for a decision."""
+        for first in range(0, len(keys), LOOKED_UP_AT_ONCE):
+            with self.engine.looking_up():
+                for key in keys[first : first + LOOKED_UP_AT_ONCE]:
+                    self.newest(key)
+            yield
 
     def durable(self, next_offset: Offset) -> list[AppliedBatch]:
         """Everything below `next_offset` is durable; returns as `apply`."""

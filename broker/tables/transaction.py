@@ -65,6 +65,11 @@ class Transaction:
         return len(self.comparisons) + len(self.then) + len(self.otherwise)
 
     @property
+    def keys(self) -> list[bytes]:
+        """The keys of all operations and comparisons."""
+        return [each.key for each in (*self.comparisons, *self.then, *self.otherwise)]
+
+    @property
     def operations(self) -> Sequence[TableOperation]:
         """Those of the branch that was taken."""
         return self.then if self.succeeded else self.otherwise

@@ -56,11 +56,14 @@ _BROKEN = (lmdb.PanicError, lmdb.CorruptedError, lmdb.PageNotFoundError, OSError
 
 
 def open_lmdb(
-    path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability
+    path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability, readahead: bool = True
 ) -> tuple[lmdb.Environment, dict[str, Any]]:
     """Opens or creates the environment in the folder `path` and its named databases.
 
     LMDB's own lock file stays on: without it every reader would have to be kept apart from the writer by hand.
+
+    Args:
+        readahead: see `Disk.open_environment`.
 
     Raises:
         DiskFull: no space to create it.
@@ -71,7 +74,7 @@ def open_lmdb(
         synced = durability is Durability.SYNCED
         if not (path / "data.mdb").exists():
             _make(path, databases, synced)
-        environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(databases), sync=synced)
+        environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(databases), sync=synced, readahead=readahead)
         # A database that is missing was damaged: creating it would hide that.
         handles = {name: environment.open_db(name.encode(), create=False) for name in databases}
         # LMDB syncs its file, but not the directories on its path: without this a power cut may remove the whole store.
@@ -203,12 +206,14 @@ class CommitQueue:
         databases: Sequence[str],
         map_bytes: int,
         durability: Durability,
+        readahead: bool = True,
         call_soon: Callable[[Callable[[], None]], None],
         crash: Callable[[BaseException], None],
     ) -> None:
         """Opens the environment and starts its thread.
 
         Args:
+            readahead: see `Disk.open_environment`.
             call_soon: schedules a function in the Trio thread, from any thread; it hands results back.
             crash: called in the Trio thread with an error that must stop the node.
 
@@ -219,7 +224,7 @@ class CommitQueue:
         self.counts = CommitCounts()
         check_file(path)
         self._environment, self.databases = open_lmdb(
-            path, databases=databases, map_bytes=map_bytes, durability=durability
+            path, databases=databases, map_bytes=map_bytes, durability=durability, readahead=readahead
         )
         self._room = Room(path / "data.mdb")
         self._descriptor = os.open(path / "data.mdb", os.O_RDONLY)

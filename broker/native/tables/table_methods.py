@@ -62,10 +62,12 @@ ITEM_BYTES_MAX: Final = 128 << 10
 """The changes of one batch are sent in parts of this size, each in a turn."""
 CHANGE_BYTES: Final = 100
 """A change counts as this many bytes besides its key and its value."""
-PARTS_AT_ONCE: Final = 100
+PARTS_AT_ONCE: Final = 50
 """A connection with a transaction of more operations and comparisons is read again once that is decided."""
-SCANNED_AT_ONCE: Final = 4_000
-"""Entries of one answer: some 4 ms."""
+SCANNED_AT_ONCE: Final = 50
+"""Entries of a page between two looks at the clock."""
+SCAN_SECONDS: Final = 0.005
+"""The time of one page."""
 ANSWER_BYTES_MAX: Final = 8 << 20
 """The answers of one transaction are no larger."""
 
@@ -79,6 +81,7 @@ class TableMethods:
         self._access = access
         self._targets = targets
         self._shadows = shadows
+        self._clock = clock
         self._tasks = tasks
         self._paced_tasks = PacedTasks(tasks, WATCHES_PER_TURN, clock)
         self._watch_in_task = in_translated_task(self._paced_tasks, self._watch)
@@ -101,8 +104,6 @@ class TableMethods:
         question.check(Operation.READ, topic(place.topic))
         partition, table = hosted_table(self._targets, place)
         is_wide = transaction.parts > PARTS_AT_ONCE
-        if is_wide:
-            call.hold_up(True)
 
         def ready(reason: str | None) -> None:
             if reason is None:
@@ -113,7 +114,15 @@ class TableMethods:
             if is_wide:  # the calls after this one are handled from here on
                 call.hold_up(False)
 
-        table.when_live(ready, takes_long=is_wide)
+        async def look_up_first() -> None:
+            await table.looked_up(transaction.keys)
+            table.when_live(ready)
+
+        if is_wide:
+            call.hold_up(True)
+            self._tasks.start_soon(look_up_first)
+        else:
+            table.when_live(ready)
 
     def _get(self, call: Call) -> None:
         """Answers with the end of what is applied, and the stored entry of a key as the attachment, if it has one."""
@@ -129,7 +138,7 @@ class TableMethods:
         """Answers with the end of what is applied, whether more keys follow, and keys and entries as the attachment."""
         place, keys, limit, keys_only, stale = scan_args(call.args)
         self._check_read(NativeMethod.TABLE_SCAN, call, place)
-        look = partial(_page, call, keys, limit, keys_only)
+        look = partial(_page, call, keys, limit, keys_only, self._clock)
         self._read(call, place, look, stale=stale)
 
     def _count(self, call: Call) -> None:
@@ -141,7 +150,7 @@ class TableMethods:
     def _count_on(self, call: Call, place: TablePlace, keys: KeyRange, counted: int) -> None:
         """Counts more keys, after `counted` of them, a part in each turn."""
 
-        def look(state: TableState) -> None:
+        def look(state: TableState) -> None:  # a later part shows at least what the first one has shown
             if call.over:  # the client is gone
                 return
             number, rest = state.engine.count(*keys)
@@ -150,7 +159,7 @@ class TableMethods:
             else:
                 self._count_on(call, place, KeyRange(rest, keys.end), counted + number)
 
-        self._read(call, place, look, stale=False)
+        self._read(call, place, look, stale=counted > 0)
 
     def _begin_watch(self, call: Call) -> None:
         """Begins a watch; a few of those of a lost connection end in each turn."""
@@ -291,12 +300,13 @@ def items_of(batch: AppliedBatch, watch: KeyWatch) -> Iterator[list[Any]]:
         yield [batch.next_offset, wanted]
 
 
-def _page(call: Call, keys: KeyRange, limit: int, keys_only: bool, state: TableState) -> None:
+def _page(call: Call, keys: KeyRange, limit: int, keys_only: bool, clock: Clock, state: TableState) -> None:
+    """Answers with a page, which ends early if it takes long, as it does where entries are not in memory."""
     found: list[bytes] = []
-    size_bytes, more, most = 0, False, min(limit, SCANNED_AT_ONCE)
+    size_bytes, more, until = 0, False, clock.monotonic() + SCAN_SECONDS
     with closing(state.engine.scan(*keys)) as entries:
-        for key, packed in entries:
-            if len(found) == most * (1 if keys_only else 2) or (found and size_bytes >= SCAN_BYTES_MAX):
+        for number, (key, packed) in enumerate(entries):
+            if number == limit or size_bytes >= SCAN_BYTES_MAX or _is_over(number, until, clock):
                 more = True
                 break
             found.append(key)
@@ -305,6 +315,11 @@ def _page(call: Call, keys: KeyRange, limit: int, keys_only: bool, state: TableS
                 found.append(packed)
                 size_bytes += len(packed)
     call.reply([state.applied, more], msgpack.packb(found))
+
+
+def _is_over(number: int, until: float, clock: Clock) -> bool:
+    """Whether the time of a page is over, after `number` entries."""
+    return number > 0 and not number % SCANNED_AT_ONCE and clock.monotonic() >= until
 
 
 class _TableCall(BrokerItself):

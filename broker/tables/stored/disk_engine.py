@@ -29,7 +29,8 @@ from gnomon.log.entry import Offset
 from gnomon.runtime.disk.commit import PAGE_ERRORS
 from gnomon.runtime.world import Environment
 
-COUNTED_AT_ONCE: Final = 4_000
+COUNTED_AT_ONCE: Final = 500
+"""Keys that are counted in one turn: some 40 pages, which may not be in memory."""
 EXPIRIES_AHEAD: Final = 500
 """The stored expiries that are known in memory."""
 

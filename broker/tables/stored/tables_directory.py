@@ -83,7 +83,11 @@ class TablesDirectory:
 
     def _open(self, data_dir: Path) -> Environment:
         return self._disk.open_environment(
-            data_dir / TABLES_FOLDER, databases=DATABASES, map_bytes=self._map_bytes, durability=self._durability
+            data_dir / TABLES_FOLDER,
+            databases=DATABASES,
+            map_bytes=self._map_bytes,
+            durability=self._durability,
+            readahead=False,
         )
 
     def _set_aside(self, data_dir: Path, reason: str) -> None:

@@ -172,9 +172,9 @@ class SimulatedDisk:
             self._held.discard(directory)
 
     def open_environment(
-        self, path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability
+        self, path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability, readahead: bool = True
     ) -> SimulatedEnvironment:
-        """See `Disk.open_environment`; the map is limited to 256 MiB."""
+        """See `Disk.open_environment`; the map is limited to 256 MiB, and `readahead` has no effect."""
         self._process.check()
         assert path not in self._machine.environments, f"{path} is open already: LMDB allows it once per process"
         environment = SimulatedEnvironment(

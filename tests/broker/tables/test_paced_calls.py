@@ -29,7 +29,7 @@ class SlowClock:
         await trio.lowlevel.checkpoint()
 
 
-async def run(seconds: list[float], *, later: bool = False) -> list[tuple[int, int]]:
+async def run(seconds: list[float], *, last_is_shared: bool = False) -> list[tuple[int, int]]:
     """Makes calls that take so long; returns the number of each and its turn, in the order of the runs."""
     clock, found = SlowClock(), list[tuple[int, int]]()
 
@@ -43,7 +43,8 @@ async def run(seconds: list[float], *, later: bool = False) -> list[tuple[int, i
     async with trio.open_nursery() as nursery:
         paced = PacedCalls(clock, nursery)
         for number, takes in enumerate(seconds):
-            (paced.run_later if later else paced.run)(call(number, takes))
+            is_shared = last_is_shared and number == len(seconds) - 1
+            (paced.run_shared if is_shared else paced.run)(call(number, takes))
     return found
 
 
@@ -57,8 +58,9 @@ def test_calls_beyond_the_share_wait_for_later_turns_in_their_order() -> None:  
     assert [turn for _, turn in found] == [0, 0, 1, 1, 2, 2, 3]
 
 
-def test_a_long_call_runs_in_a_later_turn() -> None:
-    async def all_later() -> list[tuple[int, int]]:
-        return await run([SHARE_SECONDS] * 3, later=True)
+def test_a_call_of_a_stream_with_a_share_runs_at_once_unless_others_wait() -> None:  # 2
+    async def found(seconds: list[float]) -> list[tuple[int, int]]:
+        return await run(seconds, last_is_shared=True)
 
-    assert trio.run(all_later) == [(0, 1), (1, 2), (2, 3)]
+    assert trio.run(found, [SHARE_SECONDS, 0.0]) == [(0, 0), (1, 0)]
+    assert trio.run(found, [SHARE_SECONDS, 0.0, 0.0]) == [(0, 0), (1, 1), (2, 1)]

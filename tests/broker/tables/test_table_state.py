@@ -31,8 +31,8 @@ class TableMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._at_once = table_state.APPLIED_AT_ONCE
-        table_state.APPLIED_AT_ONCE = 2  # type: ignore[misc]
+        self._at_once = table_state.APPLIED_AT_ONCE, table_state.LOOKED_UP_AT_ONCE
+        table_state.APPLIED_AT_ONCE = table_state.LOOKED_UP_AT_ONCE = 2  # type: ignore[misc]
         self.state, self.model = new_state(), TableModel()
         self.ends = [0]
         """The ends of the batches that were given out, from the durable end on."""
@@ -74,7 +74,7 @@ class TableMachine(RuleBasedStateMachine):
         self.model.cut(self.ends[0])
 
     def teardown(self) -> None:
-        table_state.APPLIED_AT_ONCE = self._at_once  # type: ignore[misc]
+        table_state.APPLIED_AT_ONCE, table_state.LOOKED_UP_AT_ONCE = self._at_once  # type: ignore[misc]
 
     @invariant()
     def readers_see_whole_durable_batches(self) -> None:  # 1, 3
