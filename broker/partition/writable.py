@@ -469,12 +469,17 @@ class Writable(Readable):
 
     # --- confirming ---------------------------------------------------------------------------------------------
 
+    @property
+    def confirms_leadership(self) -> bool:
+        """Whether another broker may lead the partition without this one knowing it."""
+        return self._policy.confirms_leadership
+
     def confirm(self, done: Callable[[bool], None]) -> None:
         """Calls `done` with whether an open log has certainly not been continued elsewhere.
 
         A broker whose policy does not confirm leadership calls it at once.
         """
-        if not self._policy.confirms_leadership:
+        if not self.confirms_leadership:
             done(True)
         else:
             self._read_index.confirm(self.segments[-1], done)

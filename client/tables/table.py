@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -194,15 +195,19 @@ class Table:
         """The entry of a key; None if it is absent.
 
         Args:
-            stale: whether an older entry will do, as that of a broker that was replaced; it costs no confirmation.
+            stale: whether an older entry will do, as that of a shadow, or of a broker that was replaced; it costs no
+                confirmation. `TableEntry.age_ms` says how old it may be.
 
         Raises:
             NotATable, NoSuchTopic, NotAuthorized, InvalidCall: the broker refused.
             BrokerUnreachable, Unavailable: no broker could answer within 5 s or 30 s.
         """
         index, partition = await self._partition_of(_key(key))
-        _, packed = await partition.get(key, stale=stale)
-        return _entry(key, packed, index) if packed else None
+        age_ms, packed = await partition.get(key, stale=stale)
+        if not packed:
+            return None
+        entry = _entry(key, packed, index)
+        return replace(entry, age_ms=age_ms) if stale else entry
 
     async def scan(
         self,
@@ -232,16 +237,17 @@ class Table:
         ]
         entries: list[TableEntry] = []
         ends: list[bytes] = []
-        for index, (_, more, listed) in enumerate(parts):
-            found = [_entry(key, packed, index) for key, packed in _pairs(listed, keys_only=keys_only)]
+        for index, part in enumerate(parts):
+            found = [_entry(key, packed, index) for key, packed in _pairs(part.listed, keys_only=keys_only)]
             entries += found
-            if more:
+            if part.more:
                 ends.append(found[-1].key)
         entries.sort(key=lambda entry: entry.key)
         if ends:
             entries = [entry for entry in entries if entry.key <= min(ends)]
         last = entries[:limit][-1].key if entries and (ends or len(entries) > limit) else None
-        return Page(entries[:limit], last, {index: part[0] for index, part in enumerate(parts)})
+        ages_ms = {index: part.age_ms for index, part in enumerate(parts)} if stale else {}
+        return Page(entries[:limit], last, {index: part.revision for index, part in enumerate(parts)}, ages_ms)
 
     async def count(self, prefix: bytes = b"") -> int:
         """The number of keys with a prefix; that of each partition is as new as the call."""

@@ -291,7 +291,7 @@ async def _read(partition: TablePartition, add: Callable[[bytes, bytes, int], No
     after: bytes | None = None
     more = True
     while more:
-        _, more, listed = await partition.scan(b"", after, SCAN_ENTRIES, keys_only=False, stale=False)
+        _, _, more, listed = await partition.scan(b"", after, SCAN_ENTRIES, keys_only=False, stale=False)
         for key, packed in zip(listed[::2], listed[1::2], strict=True):
             value, _, _, _, expires_ms = unpack_entry(packed)
             add(key, value, expires_ms)

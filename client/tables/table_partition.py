@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
@@ -26,6 +26,19 @@ from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Clock
 
 T = TypeVar("T")
+
+
+class ScannedPart(NamedTuple):
+    """The part of a page that one partition has."""
+
+    revision: int
+    """The one that it shows."""
+    age_ms: int
+    """The milliseconds since it was the newest one for certain."""
+    more: bool
+    """Whether more keys follow."""
+    listed: list[bytes]
+    """Keys and stored entries in turn; keys alone if so asked."""
 
 
 class TablePartition:
@@ -68,19 +81,19 @@ class TablePartition:
         return bool(succeeded), _listed(attachment)
 
     async def get(self, key: bytes, *, stale: bool) -> tuple[int, bytes]:
-        """The revision that was read at, and the stored entry, empty if the key is absent."""
-        applied, packed = await self._repeated(lambda: self._call("table_get", key, stale))
-        return applied - 1, packed
+        """The age of what was read, in milliseconds, and the stored entry, empty if the key is absent."""
+        (_, age_ms), packed = await self._repeated(lambda: self._call("table_get", key, stale))
+        return int(age_ms), packed
 
     async def scan(
         self, prefix: bytes, after: bytes | None, limit: int, *, keys_only: bool, stale: bool
-    ) -> tuple[int, bool, list[bytes]]:
-        """The revision, whether more keys follow, and keys and stored entries in turn (keys alone if so asked)."""
+    ) -> ScannedPart:
+        """The entries of the partition in a page."""
         answer, attachment = await self._repeated(
             lambda: self._call("table_scan", prefix, after, limit, keys_only, stale)
         )
-        applied, more = answer
-        return applied - 1, more, _listed(attachment)
+        applied, age_ms, more = answer
+        return ScannedPart(applied - 1, int(age_ms), bool(more), _listed(attachment))
 
     async def count(self, prefix: bytes) -> int:
         """The number of keys with a prefix."""

@@ -138,8 +138,8 @@ class TableWatch:
             shown = await self._show_current(index, partition)
             first = shown[0][1]
         elif first is None:
-            revision, _, _ = await partition.scan(self._prefix, None, 1, keys_only=True, stale=False)
-            first = revision + 1
+            part = await partition.scan(self._prefix, None, 1, keys_only=True, stale=False)
+            first = part.revision + 1
         position, failures, since = first, 0, 0.0
         held: list[TableEvent] = []
         while True:
@@ -167,14 +167,13 @@ class TableWatch:
         after: bytes | None = None
         more = True
         while more:
-            revision, more, listed = await partition.scan(
-                self._prefix, after, PAGE_ENTRIES, keys_only=False, stale=False
-            )
-            for key, packed in zip(listed[::2], listed[1::2], strict=True):
+            part = await partition.scan(self._prefix, after, PAGE_ENTRIES, keys_only=False, stale=False)
+            more = part.more
+            for key, packed in zip(part.listed[::2], part.listed[1::2], strict=True):
                 entry = TableEntry.decode(key, packed, index)
                 await self._events.send(TableEvent("current", key, entry.value, entry.revision, index))
                 after = key
-            pages.append((after if more else None, revision + 1))
+            pages.append((after if more else None, part.revision + 1))
         return pages
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gnomon.log.tables.key_entry import NEVER, unpack_entry
 
@@ -23,6 +23,8 @@ class TableEntry:
     expires_ms: int | None
     """The milliseconds since 1970 from which on the key is deleted; None for never."""
     partition: int
+    age_ms: int | None = None
+    """Of a stale read: the milliseconds since no newer value was there for certain. None for other reads."""
 
     @classmethod
     def decode(cls, key: bytes, packed: bytes, partition: int) -> TableEntry:
@@ -46,6 +48,8 @@ class Page:
     """The next page begins after this key; None for the last page."""
     revisions: Mapping[int, int]
     """By partition, the revision that the page shows; -1 for a partition without records."""
+    ages_ms: Mapping[int, int] = field(default_factory=dict)
+    """Of a stale scan: by partition, the milliseconds since its revision was the newest one for certain."""
 
     @property
     def keys(self) -> list[bytes]:

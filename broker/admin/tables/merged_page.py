@@ -34,6 +34,8 @@ class MergedPage:
         self.entries: list[FoundKey] = []
         self.revisions: dict[int, int] = {}
         """By partition, the revision that the page shows."""
+        self.ages_ms: dict[int, int] = {}
+        """By partition, the age of a stale page in milliseconds."""
 
     def add(self, partition: int, revision: int, listed: Sequence[bytes], *, more: bool, keys_only: bool) -> None:
         """Adds the part of one partition, from the start of the page.

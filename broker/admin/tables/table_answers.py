@@ -66,7 +66,7 @@ class _Row(NamedTuple):
 def page_pieces(page: MergedPage, next_path: str | None, *, keys_only: bool) -> Iterator[bytes]:
     """The answer of a scan."""
     after = None if page.after is None else base64_text(page.after)
-    head = {"revisions": page.revisions, "after": after, "next": next_path}
+    head = {"revisions": page.revisions, "ages_ms": page.ages_ms, "after": after, "next": next_path}
     rows = map(_key_row, page.entries) if keys_only else map(_entry_row, page.entries)
     return _with_rows(head, "entries", rows)
 

@@ -66,11 +66,11 @@ class TableCalls:
         index = partition_of(key, self._topic.partitions)
         return index, self._clients.partition(self._topic, index)
 
-    async def get(self, key: bytes, *, stale: bool) -> tuple[int, KeyEntry | None]:
-        """The partition of a key, and its entry; None if it is absent."""
+    async def get(self, key: bytes, *, stale: bool) -> tuple[int, int, KeyEntry | None]:
+        """The partition of a key, the age of what was read in milliseconds, and the entry; None if it is absent."""
         index, partition = self._place(key)
-        _, packed = await partition.get(key, stale=stale)
-        return index, _entry(packed) if packed else None
+        age_ms, packed = await partition.get(key, stale=stale)
+        return index, age_ms, _entry(packed) if packed else None
 
     async def write(self, operation: PutKey | DeleteKey, condition: KeyCondition) -> WrittenKey:
         """Puts or deletes a key."""
@@ -116,10 +116,12 @@ class TableCalls:
         """A page of entries."""
         page = MergedPage(query.limit, SCAN_BYTES_MAX)
         for index, partition in enumerate(self.partitions()):
-            revision, more, listed = await partition.scan(
+            part = await partition.scan(
                 query.prefix, query.after, query.limit, keys_only=query.keys_only, stale=query.stale
             )
-            page.add(index, revision, listed, more=more, keys_only=query.keys_only)
+            page.add(index, part.revision, part.listed, more=part.more, keys_only=query.keys_only)
+            if query.stale:
+                page.ages_ms[index] = part.age_ms
         return page
 
     async def statuses(self) -> list[TableStatus]:
@@ -128,10 +130,9 @@ class TableCalls:
 
     async def next_revision(self, index: int) -> int:
         """The next revision of a partition, which is as new as this call."""
-        revision, _, _ = await self._clients.partition(self._topic, index).scan(
-            b"", None, 1, keys_only=True, stale=False
-        )
-        return revision + 1
+        client = self._clients.partition(self._topic, index)
+        part = await client.scan(b"", None, 1, keys_only=True, stale=False)
+        return part.revision + 1
 
 
 def _entry(packed: bytes) -> KeyEntry:

@@ -126,12 +126,15 @@ class TableRoutes:
         self._check(AdminRoute.GET_KEY, request, path.topic, Operation.READ)
         stale, condition = parse_get(_query(request)), _condition(request, writes=False)
         table = await self._table(path.topic, stale=stale)
-        partition, entry = await TableCalls(self._clients, table).get(path.key, stale=stale)
+        partition, age_ms, entry = await TableCalls(self._clients, table).get(path.key, stale=stale)
+        age = {"Gnomon-Age-Ms": str(age_ms)} if stale else {}
         if condition.refuses_read(entry):
             raise _not_met(path, partition, entry)
         if entry is None:
-            raise AdminRefused(HTTPStatus.NOT_FOUND, f"{_named(path)} is absent", {"Gnomon-Partition": str(partition)})
-        headers = {**entry_headers(entry, partition), **NO_CACHE}
+            raise AdminRefused(
+                HTTPStatus.NOT_FOUND, f"{_named(path)} is absent", {"Gnomon-Partition": str(partition), **age}
+            )
+        headers = {**entry_headers(entry, partition), **age, **NO_CACHE}
         if condition.has(entry):
             return Response(None, HTTPStatus.NOT_MODIFIED, headers)
         return Response(entry.value, HTTPStatus.OK, headers, "application/octet-stream")

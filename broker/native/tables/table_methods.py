@@ -125,17 +125,17 @@ class TableMethods:
             table.when_live(ready)
 
     def _get(self, call: Call) -> None:
-        """Answers with the end of what is applied, and the stored entry of a key as the attachment, if it has one."""
+        """Answers with the end and the age of what is applied, and with the stored entry of a key, if it has one."""
         place, key, stale = get_args(call.args)
         self._check_read(NativeMethod.TABLE_GET, call, place)
 
         def look(state: TableState) -> None:
-            call.reply(state.applied, state.engine.get(key) or b"")
+            call.reply([state.applied, _age_ms(state, self._clock)], state.engine.get(key) or b"")
 
         self._read(call, place, look, stale=stale)
 
     def _scan(self, call: Call) -> None:
-        """Answers with the end of what is applied, whether more keys follow, and keys and entries as the attachment."""
+        """Answers with the end and the age of what is applied, whether more keys follow, and keys and entries."""
         place, keys, limit, keys_only, stale = scan_args(call.args)
         self._check_read(NativeMethod.TABLE_SCAN, call, place)
         look = partial(_page, call, keys, limit, keys_only, self._clock)
@@ -314,7 +314,12 @@ def _page(call: Call, keys: KeyRange, limit: int, keys_only: bool, clock: Clock,
             if not keys_only:
                 found.append(packed)
                 size_bytes += len(packed)
-    call.reply([state.applied, more], msgpack.packb(found))
+    call.reply([state.applied, _age_ms(state, clock), more], msgpack.packb(found))
+
+
+def _age_ms(state: TableState, clock: Clock) -> int:
+    """The milliseconds since nothing newer was there for certain."""
+    return int((clock.monotonic() - state.newest_at) * 1_000)
 
 
 def _is_over(number: int, until: float, clock: Clock) -> bool:

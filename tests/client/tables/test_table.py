@@ -62,6 +62,10 @@ def test_a_value_is_read_as_it_was_put() -> None:
         assert await table.delete(b"colour") == 3
         assert await table.delete(b"colour") == -1
         assert await table.get(b"colour", stale=True) is None
+        await trio.sleep(10)
+        stale = await table.get(b"", stale=True)
+        assert stale is not None
+        assert stale.age_ms == 0  # no other broker may have written
         assert await table.put(b"colour", b"red") == 4
         assert await table.get(b"colour") == entry(b"colour", b"red", 4, 4, 1)
 

@@ -107,6 +107,25 @@ def test_a_leader_that_was_replaced_shows_old_values_to_stale_reads_alone() -> N
     with_table_on_cluster(scenario)
 
 
+def test_a_stale_read_says_how_long_ago_its_leader_knew_that_nothing_newer_was_there() -> None:
+    async def scenario(on: TableOnCluster) -> None:
+        async with on.client() as client:
+            table = client.table("settings")
+            await table.put(b"a", b"old")
+            began = trio.current_time()
+            await replaced(on)
+            waited_ms = int((trio.current_time() - began) * 1_000)
+            old = await table.get(b"a", stale=True)
+            assert old is not None
+            assert (old.age_ms or 0) >= waited_ms > 1_000
+            assert await value_of(table, b"a") == b"old"  # of the next leader, which has confirmed it
+            new = await table.get(b"a", stale=True)
+            assert new is not None
+            assert (new.age_ms or 0) < 100
+
+    with_table_on_cluster(scenario)
+
+
 def test_a_write_at_a_fenced_leader_is_done_once_by_the_next_one_and_its_watches_go_on_there() -> None:
     async def scenario(on: TableOnCluster) -> None:
         async with on.client("before") as before, on.client("after") as after:

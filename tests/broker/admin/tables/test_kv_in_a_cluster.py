@@ -178,6 +178,8 @@ def test_a_shadow_answers_stale_reads_and_refuses_the_rest(admin_of: Callable[[S
             assert page["entries"] == wanted
             got = await admin.ask("GET", "/kv/v1/copy/key7?stale=true")
             assert (got.status_code, got.content) == (200, b"7")
+            assert int(got.headers["gnomon-age-ms"]) >= 0
+            assert set(page["ages_ms"]) == set(page["revisions"])
             for method, path in REFUSED_AT_A_SHADOW:
                 body = {"content": b"{}", "headers": JSON} if method == "POST" else {}
                 refused = await admin.ask(method, f"/kv/v1/copy{path}", **body)
