@@ -72,8 +72,8 @@ chaos-spark: $(STAMP) ## two stages of Spark on a real cluster; drivers, JVMs, w
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lake]'
 	@RUNS=$(or $(RUNS),1) SEED=$(SEED) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos_spark --spark
 
-bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
-	@$(BIN)/python -m bench
+bench: $(STAMP) ## gnomon, its floor, Apache Kafka, etcd, Redis and NATS side by side, about an hour: ONLY="table-put-50x1 table-large" (needs cc; Java 17 and Maven, Go, redis-server)
+	@$(BIN)/python -m bench $(addprefix --only ,$(ONLY)) $(ARGS)
 
 bench-fanout: $(STAMP) ## many readers of a source and its shadows, about an hour: ONLY="storage subscriptions consumers delay produce" ROUNDS=3 INTO=docs
 	@$(BIN)/python -m bench.fanout $(addprefix --only ,$(ONLY)) --rounds $(or $(ROUNDS),3) --into $(or $(INTO),bench/results) $(ARGS)

@@ -524,11 +524,12 @@ class HostedTable:
             stale: whether the state may be older, as that of a broker that was replaced.
         """
         ready = partial(self._read, look, refuse, stale)
-        if self._live or not self._shows_all:
+        if not self._shows_all:
             self.when_live(ready)
             return
         self._used = True
-        self._load_soon()  # opens the log again
+        if not self._live:
+            self._load_soon()  # opens the log again
         self._paced.run(partial(ready, None))
 
     @property

@@ -36,7 +36,7 @@ TIMED_RECORDS, TIMED_MS = 100_000, 1_000_000
 """The records of the one batch of TIMED_TOPIC, and the timestamp of its last one; all others are at 0."""
 WIDE_PARTITIONS = 500
 CONDITIONAL_TOPIC, CONDITIONAL_PARTITIONS = "conditional", 20
-TABLE_TOPIC, TABLE_KEYS = "table", 20_000
+TABLE_TOPIC, DISK_TABLE_TOPIC, TABLE_KEYS = "table", "table-on-disk", 20_000
 TABLE_IDS: list[str] = []
 """The id of the table, once it was created."""
 TERMED_RECORDS = 20_000
@@ -197,11 +197,11 @@ def _wide_transactions() -> Iterator[bytes]:
     return _table_calls(rpc.CALL, "table_write", 50, b"w" * 16, number, 0, comparisons, puts, [])
 
 
-def _many_keys() -> Iterator[bytes]:
+def _many_keys(topic: str) -> Iterator[bytes]:
     """Batches of 10,000 small records for a table, in one go."""
     records = [Record(delta, 0, b"key %05d" % delta, b"v") for delta in range(10_000)]
     batch = build_batch(records, base_timestamp=1, compression=Codec.ZSTD)
-    return _in_one_go([kafka_frame(0, 9, produce_body({TABLE_TOPIC: [batch]}))] * 10)
+    return _in_one_go([kafka_frame(0, 9, produce_body({topic: [batch]}))] * 10)
 
 
 def _in_one_go(frames: Iterable[bytes]) -> Iterator[bytes]:
@@ -327,7 +327,8 @@ ATTACKS = (
     Attack("4,000 fences", partial(_fences, 4_000), 2, native=True),
     Attack("plan of 500 partitions", _heads(_planned("")), 5, native=True),
     Attack("50 transactions of 1,000 parts in one go", _wide_transactions, 2, native=True),
-    Attack("Produce, 10 batches of 10,000 keys to a table", _many_keys, 2),
+    Attack("Produce, 10 batches of 10,000 keys to a table", partial(_many_keys, TABLE_TOPIC), 2),
+    Attack("the same, to a table on disk", partial(_many_keys, DISK_TABLE_TOPIC), 2),
     Attack(
         "100 scans of 10,000 entries in one go",
         partial(_table_calls, rpc.CALL, "table_scan", 100, b"", None, 10_000, False, False),

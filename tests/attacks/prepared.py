@@ -10,6 +10,7 @@ import threading
 from attack import (
     CONDITIONAL_PARTITIONS,
     CONDITIONAL_TOPIC,
+    DISK_TABLE_TOPIC,
     GZIP_PARTITIONS,
     GZIP_TOPIC,
     HEALTHY_GZIP_TOPIC,
@@ -49,6 +50,7 @@ def prepare(address: tuple[str, int]) -> None:
     topics.append(NewTopic(CONDITIONAL_TOPIC, CONDITIONAL_PARTITIONS, config=conditional))
     table = {"gnomon.view": "kv", "gnomon.view.engine": "memory"}
     topics.append(NewTopic(TABLE_TOPIC, 1, config=table))
+    topics.append(NewTopic(DISK_TABLE_TOPIC, 1, config={"gnomon.view": "kv"}))
     for created in admin.create_topics(topics).values():
         created.result(SECONDS_MAX)
     _produce_timed(address)
