@@ -1,1 +1,1 @@
-"""What a run has measured: its outcomes, the goals, the tables and the picture."""
+"""The results of a run: its outcomes, the goals, the tables and the picture."""

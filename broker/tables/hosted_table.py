@@ -291,7 +291,7 @@ class HostedTable:
             self._applied(self._state.durable(next_offset))
         except RowDamaged as error:
             self._discard(error)
-        self._state.heard_at = self._clock.monotonic()
+        self._state.news_at = self._clock.monotonic()
         if self._state.is_behind and not self._applying:
             self._applying = True
             self._tasks.start_soon(self._apply_rest)
@@ -543,14 +543,14 @@ class HostedTable:
             refuse(reason or self._progress())
         elif stale:
             if not self._partition.confirms_leadership:
-                self._state.heard_at = self._clock.monotonic()
+                self._state.news_at = self._clock.monotonic()
             self._look(look, refuse)
         else:
             self._partition.confirm(partial(self._confirmed, look, refuse))
 
     def _confirmed(self, look: Look, refuse: Refuse, certain: bool) -> None:
         if certain and self._shows_all:
-            self._state.heard_at = self._clock.monotonic()
+            self._state.news_at = self._clock.monotonic()
             self._look(look, refuse)
         else:
             refuse(NOT_CONFIRMED)

@@ -97,7 +97,7 @@ class TableReplica:
             self._logger.debug("table_replica_begun", applied=table.state.applied)
         while table.state.applied < log.high_watermark and self.partition.log is log:
             await table.read_on(log, log.high_watermark)
-        table.state.heard_at = self._share.clock.monotonic()
+        table.state.news_at = self._share.clock.monotonic()
         return self.partition.log is log
 
     async def _let_go(self) -> None:

@@ -63,8 +63,8 @@ class TableState:
         self.engine = engine
         self.applied = applied
         """The end of what is applied."""
-        self.heard_at = float("-inf")
-        """The monotonic second at which the driver last heard of the log: a change, or that there is none."""
+        self.news_at = float("-inf")
+        """The monotonic second of the driver's last news of the log: a change, or that there is none."""
         self.operations = RecentOperations()
         self._newest: dict[bytes, bytes] = {}
         """The newest entries of keys with changes that are not durable."""

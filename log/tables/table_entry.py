@@ -24,7 +24,7 @@ class TableEntry:
     """The milliseconds since 1970 from which on the key is deleted; None for never."""
     partition: int
     age_ms: int | None = None
-    """Of a stale read: the milliseconds since its broker last heard of the log. None for other reads."""
+    """Of a stale read: the milliseconds since its broker's last news of the log. None for other reads."""
 
     @classmethod
     def decode(cls, key: bytes, packed: bytes, partition: int) -> TableEntry:
@@ -49,7 +49,7 @@ class Page:
     revisions: Mapping[int, int]
     """By partition, the revision that the page shows; -1 for a partition without records."""
     ages_ms: Mapping[int, int] = field(default_factory=dict)
-    """Of a stale scan: by partition, the milliseconds since its broker last heard of the log."""
+    """Of a stale scan: by partition, the milliseconds since its broker's last news of the log."""
 
     @property
     def keys(self) -> list[bytes]:

@@ -318,8 +318,8 @@ def _page(call: Call, keys: KeyRange, limit: int, keys_only: bool, clock: Clock,
 
 
 def _age_ms(state: TableState, clock: Clock) -> int:
-    """The milliseconds since this broker last heard of the log."""
-    return int((clock.monotonic() - state.heard_at) * 1_000)
+    """The milliseconds since this broker's last news of the log."""
+    return int((clock.monotonic() - state.news_at) * 1_000)
 
 
 def _is_over(number: int, until: float, clock: Clock) -> bool:

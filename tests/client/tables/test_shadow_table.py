@@ -72,7 +72,7 @@ def test_a_shadow_of_a_table_shows_the_entries_of_its_source_to_stale_reads(engi
     with_shadow(engine, scenario)
 
 
-def test_a_stale_read_of_a_shadow_says_how_long_nothing_newer_was_heard() -> None:
+def test_a_stale_read_of_a_shadow_says_how_long_there_was_no_news() -> None:
     async def scenario(cluster: BrokerCluster, wire: WireCluster, table: Table, shadow: Table) -> None:
         await fill(table)
         await shown(wire, shadow, 29)
