@@ -113,6 +113,7 @@ class HostedTable:
         """The snapshots of the table."""
         self._origin = TableOrigin(home, self.log, newest, share.clock, logger)
         self._nothing = TableState(MemoryEngine(home.memory), Offset(0))
+        self._nothing.news_at = share.clock.monotonic()
         self._table: LoadedTable | None = None
         """None before the loading begins."""
         self._live = False

@@ -63,6 +63,7 @@ class LoadedTable:
             engine: that of the state if it is one on disk.
         """
         self.state = state
+        state.news_at = share.clock.monotonic()
         self.log = log
         self._clock = share.clock
         self.is_over = False
@@ -106,7 +107,9 @@ class LoadedTable:
         """
         state = self.state
         await self.make_room()
-        for batch in await self.log.batches(bounds, state.applied):
+        batches = await self.log.batches(bounds, state.applied)
+        state.news_at = self._clock.monotonic()
+        for batch in batches:
             header = parse_batch(memoryview(batch))
             if header.base_offset >= end:
                 return

@@ -63,7 +63,7 @@ class TableState:
         self.engine = engine
         self.applied = applied
         """The end of what is applied."""
-        self.news_at = float("-inf")
+        self.news_at = 0.0
         """The monotonic second of the driver's last news of the log: a change, or that there is none."""
         self.operations = RecentOperations()
         self._newest: dict[bytes, bytes] = {}

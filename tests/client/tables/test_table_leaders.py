@@ -126,6 +126,21 @@ def test_a_stale_read_says_how_long_ago_its_leader_knew_that_nothing_newer_was_t
     with_table_on_cluster(scenario)
 
 
+def test_the_first_read_of_a_table_may_be_a_stale_one() -> None:
+    async def scenario(on: TableOnCluster) -> None:
+        async with on.client() as client:
+            table = client.table("settings")
+            assert await table.get(b"a", stale=True) is None
+            assert (await table.scan(stale=True)).ages_ms[0] < 10_000
+            await table.put(b"a", b"1")
+            on.cluster.brokers[on.leader].kill()
+            first = await table.get(b"a", stale=True)
+            assert first is not None
+            assert (first.age_ms or 0) < 1_000
+
+    with_table_on_cluster(scenario)
+
+
 def test_a_write_at_a_fenced_leader_is_done_once_by_the_next_one_and_its_watches_go_on_there() -> None:
     async def scenario(on: TableOnCluster) -> None:
         async with on.client("before") as before, on.client("after") as after:
