@@ -366,12 +366,11 @@ class HostedTable:
         self._waiting.append(ready)
         self._load_soon()
 
-    async def looked_up(self, keys: Sequence[bytes]) -> None:
-        """Brings the entries of many keys into memory, in several turns, before a decision that looks at them."""
-        table = self._table
-        if table is not None:
+    async def look_up(self, keys: Sequence[bytes]) -> None:
+        """See `LoadedTable.look_up`."""
+        if self._table is not None:
             try:
-                await in_turns(table.state.look_up(keys), self._clock)
+                await self._table.look_up(keys)
             except RowDamaged as error:
                 self._discard(error)
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import trio
@@ -94,7 +94,18 @@ class LoadedTable:
     async def prepare(self, changes: TableChanges, append_time_ms: int) -> None:
         """Does most of the work of `TableState.give_out` for a batch of many records, in several turns."""
         if len(changes.changes) > self.records_at_once:
-            await in_turns(self.state.prepare(changes, append_time_ms), self._clock)
+            await in_turns(self._while_used(self.state.prepare(changes, append_time_ms)), self._clock)
+
+    async def look_up(self, keys: Sequence[bytes]) -> None:
+        """Brings the entries of many keys into memory, in several turns, before a decision that looks at them."""
+        await in_turns(self._while_used(self.state.look_up(keys)), self._clock)
+
+    def _while_used(self, steps: Iterator[None]) -> Iterator[None]:
+        """The steps until the table ends, when its store may be closed."""
+        for step in steps:
+            yield step
+            if self.is_over:
+                return
 
     async def read_on(self, bounds: LogBounds, end: Offset) -> None:
         """Applies some durable batches below `end` from the log, unless the table ends meanwhile.

@@ -81,7 +81,7 @@ class TablePartition:
         return bool(succeeded), _listed(attachment)
 
     async def get(self, key: bytes, *, stale: bool) -> tuple[int, bytes]:
-        """The milliseconds since the broker's last news of the log, and the stored entry, empty if the key is absent."""
+        """The milliseconds since the broker's last news of the log, and the stored entry, empty for an absent key."""
         (_, age_ms), packed = await self._repeated(lambda: self._call("table_get", key, stale))
         return int(age_ms), packed
 

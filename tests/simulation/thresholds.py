@@ -20,6 +20,7 @@ from gnomon.broker.groups import expiry, group_shard
 from gnomon.broker.in_use import partitions_in_use
 from gnomon.broker.kafka import fetch, long_poll, produce
 from gnomon.broker.kafka.connections import request_handling
+from gnomon.broker.native.tables import table_methods
 from gnomon.broker.partition import log, trim
 from gnomon.broker.partition.unpacking import recoding
 from gnomon.broker.replication import protocol, source_tail
@@ -89,6 +90,7 @@ THRESHOLDS = tuple(
         (table_log, "RECORDS_AT_ONCE_MAX", (0, 1)),
         (hosted_table, "COLLECTED_BYTES_MAX", (1, 1_000)),
         (table_expiry, "EXPIRIES_AT_ONCE", (1, 2)),
+        (table_methods, "PARTS_AT_ONCE", (0, 1)),
         (table_log, "WATCHED_BYTES", (1, 300)),
         (table_snapshots, "PAGE_ENTRIES", (1, 2)),
         (table_snapshots, "PAGE_BYTES", (1, 300)),

@@ -115,7 +115,7 @@ class TableMethods:
                 call.hold_up(False)
 
         async def look_up_first() -> None:
-            await table.looked_up(transaction.keys)
+            await table.look_up(transaction.keys)
             table.when_live(ready)
 
         if is_wide:
