@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import shutil
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -39,13 +40,16 @@ async def serving(handler: Callable[[trio.SocketStream], Awaitable[None]]) -> As
 
 def test_every_call_is_unavailable_if_no_endpoint_listens(etcd_world: Any) -> None:
     async def main() -> None:
-        endpoints = [f"127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"]
         async with EtcdMetadata(etcd_world, endpoints, call_seconds=0.3) as metadata:
             for call in (metadata.get("a"), metadata.range(""), metadata.lease(1), put(metadata, "a")):
                 with pytest.raises(MetadataUnavailable, match="unknown: http://127"):
                     await call
 
-    run(main)
+    with socket.socket() as one, socket.socket() as other:  # bound, so that nobody else listens there
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        endpoints = ["127.0.0.1:{1}".format(*one.getsockname()), "http://127.0.0.1:{1}".format(*other.getsockname())]
+        run(main)
 
 
 def test_a_transaction_that_deletes_every_key_is_not_sent_to_an_etcd(etcd_world: Any) -> None:
