@@ -265,7 +265,7 @@ class Disk(Protocol):
 
         Args:
             readahead: whether the operating system reads further pages with one that is not in memory. That makes
-                random reads of a store that is larger than the memory a hundred times slower.
+                random reads of a store that is larger than the memory some seventy times slower.
 
         Raises:
             DiskFull: no space to create it.

@@ -245,7 +245,7 @@ def _encode_varint(value: int) -> bytes:
 
 _SHORT_MAX: Final = 512
 _SHORT_VARINTS: Final = tuple(map(_encode_varint, range(_SHORT_MAX)))
-"""The varints of most lengths and counts: to compute one takes three times as long as to look it up."""
+"""The varints of most lengths and counts."""
 
 
 def recompressed(batch_view: memoryview, codec: int, bytes_max: int, result_bytes_max: int) -> bytes:
