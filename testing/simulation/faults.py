@@ -167,7 +167,7 @@ class Storm:
             Fault.FAILED_DISK: self._fail_disk,
             Fault.CLOCK_JUMP: self._jump_clock,
         }
-        simulation.network.conditions = self.mix.network
+        simulation.network.conditions = replace(self.mix.network)  # which changes; the mix may have other storms
         for victim in self._victims:
             everyday = self.mix.disk
             victim.disk.conditions.sync_seconds_mean = everyday.sync_seconds_mean

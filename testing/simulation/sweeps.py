@@ -152,8 +152,8 @@ def seeds_to_find(
 
 
 def assert_traces_repeat(module: str, scenario: str, seeds: Iterable[int]) -> None:
-    """Simulates the seeds in two processes with different string hashes: each seed has the same trace in both, and its
-    own.
+    """Simulates the seeds in two processes, with different string hashes and in opposite orders: each seed has the same
+    trace in both, and its own.
 
     Args:
         module: the scenario's module; both processes have the same import path.
@@ -161,23 +161,27 @@ def assert_traces_repeat(module: str, scenario: str, seeds: Iterable[int]) -> No
         seeds: at least two of them show that different seeds give different traces.
 
     Raises:
-        AssertionError: a trace depends on the order of a set, or on other differences between processes; or two seeds
-            have the same one.
+        AssertionError: a trace depends on the order of a set, on other differences between processes, or on what a
+            simulation before it has left behind; or two seeds have the same one.
     """
     seeds = list(seeds)
-    script = _REPLAY.format(module=module, scenario=scenario, seeds=seeds)
+    orders = seeds, seeds[::-1]
     path = os.pathsep.join(sys.path)
     replays = [
         subprocess.Popen(
-            [sys.executable, "-c", script],
+            [sys.executable, "-c", _REPLAY.format(module=module, scenario=scenario, seeds=order)],
             env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": hash_seed},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for hash_seed in _HASH_SEEDS
+        for order, hash_seed in zip(orders, _HASH_SEEDS, strict=True)
     ]
-    first, second = (replay.communicate()[0].split() for replay in replays)
+    traces = [
+        dict(zip(order, replay.communicate()[0].split(), strict=False))
+        for order, replay in zip(orders, replays, strict=True)
+    ]
     assert [replay.returncode for replay in replays] == [0, 0], "a replay failed, see its error above"
-    differing = [seed for seed, one, other in zip(seeds, first, second, strict=True) if one != other]
-    assert not differing, f"seeds {differing} have another trace in another process"
-    assert len(set(first)) == len(seeds), "two seeds have the same trace"
+    first, second = traces
+    differing = [seed for seed, trace in first.items() if trace != second[seed]]
+    assert not differing, f"seeds {differing} have another trace in another process, or after other seeds"
+    assert len(set(first.values())) == len(first), "two seeds have the same trace"

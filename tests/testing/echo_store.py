@@ -87,3 +87,13 @@ async def hashed_hours(simulation: Simulation) -> None:
     """A forbidden scenario: the hash of a string reaches the trace."""
     simulation.machine(f"store-{hash('store')}").start(echo_store)
     await simulation.sleep(1)
+
+
+_RUNS: list[int | str] = []
+
+
+async def remembering_hours(simulation: Simulation) -> None:
+    """A forbidden scenario: what a simulation leaves behind reaches the trace of the next one."""
+    _RUNS.append(simulation.seed)
+    simulation.machine(f"store-{len(_RUNS)}").start(echo_store)
+    await simulation.sleep(1)

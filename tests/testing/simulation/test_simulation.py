@@ -64,13 +64,14 @@ def test_a_timer_that_fails_ends_the_simulation() -> None:
         simulate(1, scenario)
 
 
-def test_the_same_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
+def test_the_same_seed_gives_the_same_trace_in_processes_with_different_hash_seeds_and_orders() -> None:
     assert_traces_repeat("echo_store", "faulty_hours", range(1, 7))
 
 
-def test_a_trace_that_depends_on_hashes_is_found_with_its_seeds() -> None:
+@pytest.mark.parametrize("scenario", ["hashed_hours", "remembering_hours"])
+def test_a_trace_that_depends_on_hashes_or_on_earlier_simulations_is_found_with_its_seeds(scenario: str) -> None:
     with pytest.raises(AssertionError, match=r"seeds \[1, 2\] have another trace in another process"):
-        assert_traces_repeat("echo_store", "hashed_hours", range(1, 3))
+        assert_traces_repeat("echo_store", scenario, range(1, 3))
 
 
 def test_tasks_run_in_an_order_drawn_by_the_seed() -> None:

@@ -42,3 +42,9 @@ def test_reads_before_the_sync_are_found_with_power_loss_on_a_slow_disk() -> Non
 def test_the_same_seed_of_a_storm_is_the_same_history() -> None:
     scenario = replace(toy_scenario(), storm_seconds=5.0)
     assert simulate(3, scenario).digest == simulate(3, scenario).digest
+
+
+def test_a_storm_leaves_its_mix_as_it_was_to_the_next_one() -> None:
+    mix = FaultMix({Fault.KILL: 2.0}, NetworkConditions(latency_seconds_mean=0.05), DiskConditions())
+    scenario = replace(toy_scenario(), storm_seconds=5.0, mix=mix)
+    assert simulate(3, scenario).digest == simulate(3, scenario).digest
