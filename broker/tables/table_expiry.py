@@ -1,7 +1,7 @@
 """The expiry of the keys of one partition's table: the leader deletes a key after its time to live, by a record.
 
-1. A key is deleted by the clock of the leader, and only if its value is still the one that has expired: the deletion is
-   decided in its turn in the log, as any transaction (`ExpireKey`).
+1. A key is deleted by the clock of the leader, in its turn in the log, as by any transaction (`ExpireKey`): it may have
+   been put again until then, or the clock may have been set back.
 2. While the log takes no appends it is opened again, for otherwise nobody may do so before the keys expire.
 3. The clock is read every EXPIRY_SECONDS_MAX while a key will expire, as it may be set.
 """
@@ -18,7 +18,6 @@ from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.unpacking.batch_client import BrokerItself
 from gnomon.broker.tables.engines.table_engine import TableEngine
 from gnomon.broker.tables.transaction import ExpireKey, Transaction
-from gnomon.log.tables.key_entry import revision_of
 from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.errors import ErrorCode
@@ -85,13 +84,12 @@ class TableExpiry:
             self._expire_more()
             return
         self._expiring = True
-        due = [ExpireKey(key, revision_of(engine.get(key) or b"")) for key in keys]
-        transaction = Transaction((), due)
+        transaction = Transaction((), list(map(ExpireKey, keys)))
         done = _Expiry(partial(self._expired, transaction))
         self._partition.append(memoryview(b""), done, None, Terms(operation=transaction))
 
     def _expired(self, transaction: Transaction, outcome: Produced) -> None:
-        """Goes on with the next keys; after a pause if none was deleted, since they were put again or that failed."""
+        """Goes on with the next keys; after a pause if none was deleted: that failed, or none is over any more."""
         deleted = outcome.error == ErrorCode.NONE and any(each >= 0 for each in transaction.answers or ())
         pause_seconds = 0.0 if deleted else EXPIRY_AGAIN_SECONDS
         self._timer = self._timers.call_at(self._clock.monotonic() + pause_seconds, self._expire_more)

@@ -27,10 +27,9 @@ _INTEGERS: Final = range(-(1 << 63), 1 << 63)
 
 
 class ExpireKey(NamedTuple):
-    """Deletes a key if its entry is still the one that has expired."""
+    """Deletes a key if the time to live of its value is over."""
 
     key: bytes
-    revision: int
 
 
 TableOperation: TypeAlias = KeyOperation | ExpireKey
@@ -106,9 +105,10 @@ class _Decided:
         if isinstance(operation, IncrementKey):
             return self._increment(key, operation.by)
         entry = self.entry(key)
-        if not entry.version or (isinstance(operation, ExpireKey) and entry.revision != operation.revision):
+        is_expiry = isinstance(operation, ExpireKey)
+        if not entry.version or (is_expiry and not entry.is_over(self._now_ms)):
             return NO_REVISION
-        return self._change(KeyChange(key, None, NO_TTL, self._now_ms, isinstance(operation, ExpireKey)))
+        return self._change(KeyChange(key, None, NO_TTL, self._now_ms, is_expiry))
 
     def _increment(self, key: bytes, by: int) -> list[int]:
         entry = self.entry(key)

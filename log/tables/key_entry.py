@@ -38,6 +38,10 @@ class KeyEntry(NamedTuple):
     expires_ms: int = NEVER
     """The wall-clock milliseconds from which on the leader deletes the key."""
 
+    def is_over(self, now_ms: int) -> bool:
+        """Whether the time to live is over."""
+        return self.expires_ms != NEVER and self.expires_ms <= now_ms
+
 
 ABSENT: Final = KeyEntry(b"", NO_REVISION, NO_REVISION, 0)
 

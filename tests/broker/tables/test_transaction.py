@@ -145,9 +145,18 @@ def test_an_increment_keeps_the_expiry_of_its_key() -> None:
 def test_a_key_that_was_put_again_does_not_expire() -> None:
     state = new_state()
     run(state, PutKey(b"a", b"1", 1))
-    run(state, PutKey(b"a", b"2"))
-    assert run(state, ExpireKey(b"a", 0), now_ms=AT + 5).answers == [NO_REVISION]
-    assert run(state, ExpireKey(b"a", 1), now_ms=AT + 5).answers == [2]
+    run(state, PutKey(b"a", b"2", 6))
+    assert run(state, ExpireKey(b"a"), now_ms=AT + 5).answers == [NO_REVISION]
+    run(state, PutKey(b"a", b"3"))
+    assert run(state, ExpireKey(b"a"), now_ms=AT + 5).answers == [NO_REVISION]
+
+
+def test_a_key_does_not_expire_before_its_time_by_the_clock_of_its_turn_in_the_log() -> None:
+    state = new_state()
+    run(state, PutKey(b"a", b"1", 10))
+    assert run(state, ExpireKey(b"a"), now_ms=AT + 9).answers == [NO_REVISION]
+    assert run(state, ExpireKey(b"a"), now_ms=AT + 10).answers == [1]
+    assert run(state, ExpireKey(b"a"), now_ms=AT + 10).answers == [NO_REVISION]
 
 
 @pytest.mark.parametrize(
