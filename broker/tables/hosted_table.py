@@ -27,7 +27,7 @@ from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import Duplicate
 from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, TakesLong
 from gnomon.broker.tables.engines.memory_engine import MemoryEngine
-from gnomon.broker.tables.loaded_table import LoadedTable, TableBehind, TablesShare, in_turns
+from gnomon.broker.tables.loaded_table import LoadedTable, TableBehind, TablesShare
 from gnomon.broker.tables.paced_calls import PacedCalls
 from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
@@ -44,7 +44,7 @@ from gnomon.log.tables.changes import KeyChange, KeyPlacement, TableChanges, mem
 from gnomon.log.tables.key_entry import NO_REVISION
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.loop.paced import PAUSE_SECONDS
+from gnomon.runtime.loop.paced import PAUSE_SECONDS, in_turns
 from gnomon.runtime.world import DiskFailed, WorldError
 from gnomon.wire.kafka.batch import BatchHeader, BatchRejected
 from gnomon.wire.kafka.compression import UnpackedTooLarge

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import trio
 
@@ -23,15 +23,12 @@ from gnomon.log.entry import Offset
 from gnomon.log.log_reader import LogBounds
 from gnomon.log.tables.changes import TableChanges
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.loop.paced import PAUSE_SECONDS
-from gnomon.runtime.loop.turn_share import SHARE_SECONDS
+from gnomon.runtime.loop.paced import PAUSE_SECONDS, in_turns
 from gnomon.runtime.settings.settings import TableSettings
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.batch import parse_batch
-
-STEPS_PER_TURN: Final = 20
 
 
 class TableBehind(Exception):
@@ -154,13 +151,3 @@ class LoadedTable:
         while self.state.is_behind and not self.is_over:
             self.state.apply()
             await self._clock.sleep(PAUSE_SECONDS)
-
-
-async def in_turns(steps: Iterable[None], clock: Clock) -> None:
-    """Does as many steps in each turn of the event loop as its share allows, and at most STEPS_PER_TURN."""
-    number, until = 0, clock.monotonic() + SHARE_SECONDS
-    for _ in steps:
-        number += 1
-        if number >= STEPS_PER_TURN or clock.monotonic() >= until:
-            await clock.sleep(PAUSE_SECONDS)
-            number, until = 0, clock.monotonic() + SHARE_SECONDS

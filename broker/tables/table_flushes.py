@@ -20,7 +20,7 @@ from gnomon.broker.tables.table_log import TableLog
 from gnomon.broker.tables.table_state import TableState
 from gnomon.log.entry import Offset
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.loop.paced import PAUSE_SECONDS
+from gnomon.runtime.loop.paced import in_turns
 from gnomon.runtime.settings.settings import TableSettings
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.timers import Timer, Timers
@@ -89,8 +89,7 @@ class TableFlushes:
         self._counts.flushes += 1
         self._logger.debug("table_flushed", applied=applied)
         self.applied()
-        for _ in freed:
-            await self._clock.sleep(PAUSE_SECONDS)
+        await in_turns(freed, self._clock)
 
     async def _written(self, applied: Offset) -> Iterator[None] | None:
         """Writes what is set aside; returns what frees its memory, None if there was no space."""

@@ -15,7 +15,7 @@ import trio
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.partition.readable import Readable
-from gnomon.broker.tables.loaded_table import LoadedTable, TableBehind, TablesShare, in_turns
+from gnomon.broker.tables.loaded_table import LoadedTable, TableBehind, TablesShare
 from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.broker.tables.stored.store_forms import RowDamaged
@@ -25,6 +25,7 @@ from gnomon.broker.tables.table_state import TableState
 from gnomon.log.log_reader import LogBounds
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.loop.paced import in_turns
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import DiskFailed, WorldError
 from gnomon.wire.kafka.batch import BatchRejected

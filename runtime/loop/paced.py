@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar, TypeVarTuple, Unpack
+from typing import Final, TypeVar, TypeVarTuple, Unpack
 
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock
 
 PAUSE_SECONDS = 0.001
 """The pause between two turns of a loop. A thread, as the one that commits, then gets the interpreter's lock at once;
 from a loop that only yields to other tasks it gets the lock after 5 ms, each time that it needs it."""
+
+STEPS_PER_TURN: Final = 20
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -29,6 +32,16 @@ async def paced(
             room = per_turn
         yield item
         room -= weight(item)
+
+
+async def in_turns(steps: Iterable[None], clock: Clock) -> None:
+    """Does as many steps in each turn of the event loop as its share allows, and at most STEPS_PER_TURN."""
+    number, until = 0, clock.monotonic() + SHARE_SECONDS
+    for _ in steps:
+        number += 1
+        if number >= STEPS_PER_TURN or clock.monotonic() >= until:
+            await clock.sleep(PAUSE_SECONDS)
+            number, until = 0, clock.monotonic() + SHARE_SECONDS
 
 
 class PacedTasks:

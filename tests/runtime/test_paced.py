@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gnomon.runtime.loop.paced import PAUSE_SECONDS, PacedTasks, paced
+from gnomon.runtime.loop.paced import PAUSE_SECONDS, STEPS_PER_TURN, PacedTasks, in_turns, paced
+from gnomon.runtime.loop.turn_share import SHARE_SECONDS
 
 
 class Pauses:
@@ -74,3 +76,32 @@ def test_many_tasks_start_in_their_order_and_few_in_a_turn() -> None:
 
     trio.run(main)
     assert clock.started[-1] == {6, 7}
+
+
+class Steps:
+    """A clock, and steps that each take some of its seconds; records the numbers of steps between its sleeps."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.now = 0.0
+        self.turns = [0]
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds == PAUSE_SECONDS
+        self.turns.append(0)
+
+    def take(self, count: int) -> Iterator[None]:
+        for _ in range(count):
+            self.now += self.seconds
+            self.turns[-1] += 1
+            yield
+
+
+@pytest.mark.parametrize(("seconds", "at_once"), [(0.0, STEPS_PER_TURN), (SHARE_SECONDS / 2, 2)])
+def test_steps_pause_after_their_share_of_a_turn_or_after_many(seconds: float, at_once: int) -> None:
+    steps = Steps(seconds)
+    trio.run(in_turns, steps.take(2 * at_once + 1), cast("Any", steps))
+    assert steps.turns == [at_once, at_once, 1]

@@ -28,12 +28,13 @@ from gnomon.broker.shadow import image
 from gnomon.broker.shadow import partition as shadow_partition
 from gnomon.broker.subscriptions import hosted_partition, stations
 from gnomon.broker.subscriptions.positions import segment_store
-from gnomon.broker.tables import hosted_table, loaded_table, table_expiry, table_log, table_state, table_watches
+from gnomon.broker.tables import hosted_table, table_expiry, table_log, table_state, table_watches
 from gnomon.broker.tables.snapshots import snapshot_ledgers, table_snapshots
 from gnomon.broker.tables.stored import disk_engine
 from gnomon.broker.tables.stored import removal as removal_of_tables
 from gnomon.log import chains, log_reader
 from gnomon.metadata import service, state
+from gnomon.runtime.loop import paced
 
 
 class Threshold(NamedTuple):
@@ -85,7 +86,7 @@ THRESHOLDS = tuple(
         (table_log, "READ_BYTES", (1, 300)),
         (table_state, "APPLIED_AT_ONCE", (1, 2)),
         (table_state, "LOOKED_UP_AT_ONCE", (1, 2)),
-        (loaded_table, "STEPS_PER_TURN", (1, 2)),
+        (paced, "STEPS_PER_TURN", (1, 2)),
         (hosted_table, "RECORDS_AT_ONCE_MAX", (0, 1)),
         (table_log, "RECORDS_AT_ONCE_MAX", (0, 1)),
         (hosted_table, "COLLECTED_BYTES_MAX", (1, 1_000)),

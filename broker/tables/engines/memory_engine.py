@@ -87,7 +87,7 @@ class MemoryEngine:
         return self._taken_apart()
 
     def _taken_apart(self) -> Iterator[None]:
-        for shard in self._shards:
+        for shard in filter(None, self._shards):
             shard.clear()
             yield
 

@@ -55,8 +55,7 @@ def test_the_used_bytes_are_those_of_the_present_entries(changes: list[tuple[byt
     assert memory.bytes_used == engine.bytes_used
     assert {key: engine.get(key) for key in model} == model
     assert len(engine) == len(model)
-    for _ in engine.close():
-        pass
+    assert sum(1 for _ in engine.close()) <= len(model), "a flush of few entries takes as many turns"
     assert (memory.bytes_used, engine.bytes_used) == (0, 0)
 
 
