@@ -92,8 +92,10 @@ class SocketLoop:
         self._poller.ring()
 
     def call_next_turn(self, call: Callable[[], None]) -> None:
-        """See `Connection.call_next_turn`."""
+        """See `Connection.call_next_turn`; another task may call while the loop waits for events."""
         self._next_turn.append(call)
+        if not self._serving:
+            self._poller.ring()
 
     def _run_calls(self) -> None:
         """Runs queued calls, and the calls that these queue.

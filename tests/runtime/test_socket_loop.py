@@ -187,6 +187,21 @@ def test_calls_for_the_next_turn_run_after_other_streams_and_only_some_in_one_tu
     assert ran == ["received", "slow 0", "received", "slow 1", "received", "slow 2", "received"]
 
 
+def test_a_call_for_the_next_turn_runs_though_no_stream_has_an_event() -> None:  # 5
+    async def main(loop: SocketLoop) -> None:
+        server = Server(Recorder)
+        listener = await loop.listen("127.0.0.1", 0, server.accept)
+        with socket.create_connection(("127.0.0.1", listener.port)):
+            handler = await server.first()
+            await trio.testing.wait_all_tasks_blocked()  # the loop waits for events
+            ran = trio.Event()
+            handler.connection.call_next_turn(ran.set)
+            with trio.fail_after(5):
+                await ran.wait()
+
+    run_with_loop(main)
+
+
 def test_patient_streams_are_served_last_and_each_in_its_own_turn() -> None:
     served: list[str] = []
 
