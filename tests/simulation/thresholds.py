@@ -34,7 +34,7 @@ from gnomon.broker.tables.stored import disk_engine
 from gnomon.broker.tables.stored import removal as removal_of_tables
 from gnomon.log import chains, log_reader
 from gnomon.metadata import service, state
-from gnomon.runtime.loop import paced
+from gnomon.runtime.loop import paced, turn_share
 
 
 class Threshold(NamedTuple):
@@ -101,6 +101,7 @@ THRESHOLDS = tuple(
         (removal_of_tables, "REMOVED_AT_ONCE", (1, 2)),
         (table_watches, "WOKEN_AT_ONCE", (1, 2)),
         (table_watches, "KEPT_BYTES", (0, 1_000)),
+        (turn_share, "SHARE_SECONDS", (-1,)),
     )
 )
 
