@@ -4,8 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DIST := dist
-# A worker waits for other processes a third of its time.
-WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # The targets start hundreds of processes: where no bytecode is kept, each compiles all that it imports, for a second.
 unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
@@ -20,7 +18,7 @@ run: $(STAMP) ## the main job on real input: 336,776 flights through a broker th
 	@$(BIN)/python -m bench.flights
 
 test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --ignore tests/attacks --ignore tests/chaos \
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/attacks --ignore tests/chaos \
 		--ignore tests/simulation/test_crash_states.py  # the first two measure alone, the last is `make crash-states`
 
 check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built package

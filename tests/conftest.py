@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         seconds = seconds_max(item.path.relative_to(TESTS).parts[0], os.environ, default_seconds)
         item.add_marker(pytest.mark.timeout(seconds))
     items.sort(key=lambda item: item.path.parent.name not in ("simulation", "chaos", "cli"))
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """One worker more than xdist's own number for `-n auto`: each waits for other processes a third of its time."""
+    return (yield) + 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
