@@ -394,11 +394,9 @@ class HostedTable:
         try:
             await self._begin(log)
             first = self._state.applied
-            if self._table is None:
-                reason = "the partition was released while its table was loaded"
+            reason = self._interruption(log)
             while reason is None and not await self._caught_up(log):
-                if not self._partition.goes_on(log):
-                    reason = "the partition was opened again while its table was loaded"
+                reason = self._interruption(log)
         except RowDamaged as error:
             reason = str(error)
             self._origin.discard(error)
@@ -421,6 +419,12 @@ class HostedTable:
         self._answer_waiting(None if self._live else reason)
         if self._waiting:
             self._load_soon()
+
+    def _interruption(self, log: PartitionLog) -> str | None:
+        """The reason why the loading cannot go on; None if it can."""
+        if self._table is None:
+            return "the table was let go while it was loaded"
+        return None if self._partition.goes_on(log) else "the partition was opened again while its table was loaded"
 
     async def _begin(self, log: PartitionLog) -> None:
         if self._state.applied < log.start_offset:  # another leader has trimmed what this state lacks

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from table_scenario import TABLES, TABLES_OF_CLUSTER
+from broker_scenario import cluster_with
+from conditional_scenario import ALONE
+from table_scenario import TABLES, USERS
 
 from gnomon.bookie.ledgers.ledger import Ledger
 from gnomon.broker.tables.engines.table_image import TableImage
@@ -23,10 +26,25 @@ from gnomon.broker.tables.table_state import TableState
 from gnomon.log.entry import Offset
 from gnomon.log.tables.key_entry import NEVER, numbers_of
 from gnomon.log.tables.snapshot_form import TABLES as SNAPSHOTS
+from gnomon.testing.simulation.disk.simulated_disk import DiskConditions
+from gnomon.testing.simulation.faults import Fault, FaultMix
+from gnomon.testing.simulation.network.simulated_network import NetworkConditions
 
 from planted import shadows
 from planted.planted_bug import ScenarioBugs
 
+CONFIRMED_LATE = cluster_with(
+    replace(
+        ALONE,
+        beside=USERS,
+        mix=FaultMix(
+            {Fault.SLOW_DISK: 1.0, Fault.PARTITION: 1.0},
+            NetworkConditions(latency_seconds_mean=0.001),
+            DiskConditions(sync_seconds_mean=0.02),
+        ),
+    )
+)
+"""Tables whose records are often stored for long before they are confirmed, and sometimes never are."""
 STORED_TABLE_BUGS = ScenarioBugs(TABLES)
 planted = STORED_TABLE_BUGS.planted
 
@@ -189,7 +207,7 @@ def digest_ignored(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "a replica applies what is stored and not confirmed",
     breaks="broker.tables.table_replica 1",
-    scenario=TABLES_OF_CLUSTER,
+    scenario=CONFIRMED_LATE,
 )
 def stored_and_applied(patch: pytest.MonkeyPatch) -> None:
     shadows.stored_is_confirmed(patch)

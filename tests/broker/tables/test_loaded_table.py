@@ -1,0 +1,40 @@
+"""A loaded table reads its log on, as another task may trim it meanwhile."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from gnomon.broker.tables.engines.memory_engine import MemoryEngine
+from gnomon.broker.tables.engines.tables_memory import TablesMemory
+from gnomon.broker.tables.loaded_table import LoadedTable
+from gnomon.broker.tables.table_log import LogUnreadable
+from gnomon.broker.tables.table_state import TableState
+from gnomon.log.entry import Offset
+from gnomon.runtime.trio_world import TrioClock
+
+
+class EmptyLog:
+    """A log that has nothing to read."""
+
+    async def batches(self, bounds: object, offset: int) -> list[bytes]:
+        return []
+
+
+def test_a_table_does_not_wait_for_records_that_are_trimmed_and_holds_no_other_task() -> None:
+    async def main() -> None:
+        state = TableState(MemoryEngine(TablesMemory(1 << 20)), Offset(47))
+        share: Any = SimpleNamespace(clock=TrioClock())
+        table = LoadedTable(state, None, cast("Any", EmptyLog()), share, cast("Any", None))
+        bounds: Any = SimpleNamespace(start_offset=47, high_watermark=81)
+        with trio.testing.assert_checkpoints():
+            await table.read_on(bounds, Offset(81))
+        bounds.start_offset = 81
+        with pytest.raises(LogUnreadable, match="trimmed to offset 81, and 47 comes next"):
+            await table.read_on(bounds, Offset(81))
+
+    trio.run(main)
