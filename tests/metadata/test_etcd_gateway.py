@@ -38,6 +38,12 @@ async def serving(handler: Callable[[trio.SocketStream], Awaitable[None]]) -> As
         nursery.cancel_scope.cancel()
 
 
+def three_members(new_etcd: NewEtcd) -> list[EtcdServer]:
+    """The members of one etcd, started."""
+    peers = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
+    return [new_etcd(peers=peers, number=number) for number in range(3)]
+
+
 def test_every_call_is_unavailable_if_no_endpoint_listens(etcd_world: Any) -> None:
     async def main() -> None:
         async with EtcdMetadata(etcd_world, endpoints, call_seconds=0.3) as metadata:
@@ -133,7 +139,8 @@ def test_a_paused_etcd_makes_calls_unavailable_until_it_resumes(on_etcd: OnEtcd)
     on_etcd(main, call_seconds=0.6, watch_quiet_seconds=0.1)
 
 
-def test_writes_during_kills_are_kept_if_answered_and_unknown_otherwise(on_etcd: OnEtcd) -> None:
+def test_writes_during_kills_are_kept_if_answered_and_unknown_otherwise(new_etcd: NewEtcd, etcd_world: Any) -> None:
+    servers = three_members(new_etcd)
     acknowledged: list[str] = []
     unknown: list[str] = []
     over = False
@@ -149,22 +156,31 @@ def test_writes_during_kills_are_kept_if_answered_and_unknown_otherwise(on_etcd:
             except MetadataUnavailable:
                 unknown.append(key)
 
-    async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
+    async def kill_in_turn(metadata: EtcdMetadata) -> None:
         nonlocal over
-        async with trio.open_nursery() as nursery:
-            for writer in range(6):
-                nursery.start_soon(write, metadata, writer)
-            for kills in itertools.count(1):
-                await until(lambda kills=kills: len(acknowledged) >= 100 * kills)
-                if kills > 2 and unknown:
-                    break
-                server.kill()
-                server.start()
-            over = True
-        stored = {item.key for item in (await metadata.range("")).items}
-        assert set(acknowledged) <= stored <= set(acknowledged) | set(unknown)
+        for kills in itertools.count(1):
+            await until(lambda kills=kills: len(acknowledged) >= 100 * kills)
+            if kills > len(servers) and unknown:
+                break
+            server = servers[kills % len(servers)]
+            server.kill()
+            server.start()
+            await ready(server)
+        over = True
 
-    on_etcd(main, call_seconds=5)
+    async def main() -> None:
+        await ready(*servers)
+        endpoints = [server.endpoint for server in servers]
+        async with EtcdMetadata(etcd_world, endpoints, call_seconds=5) as metadata:
+            async with trio.open_nursery() as nursery:
+                for writer in range(6):
+                    nursery.start_soon(write, metadata, writer)
+                await kill_in_turn(metadata)
+            stored = {item.key for item in (await metadata.range("")).items}
+        assert set(acknowledged) - stored == set(), "acknowledged and lost"
+        assert stored <= set(acknowledged) | set(unknown)
+
+    run(main)
 
 
 def test_an_etcd_that_restarts_without_its_data_is_an_error(on_etcd: OnEtcd) -> None:
@@ -184,8 +200,7 @@ def test_an_etcd_that_restarts_without_its_data_is_an_error(on_etcd: OnEtcd) -> 
 
 
 def test_calls_go_to_another_member_of_the_cluster_when_one_fails(new_etcd: NewEtcd, etcd_world: Any) -> None:
-    peers = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
-    servers = [new_etcd(peers=peers, number=number) for number in range(3)]
+    servers = three_members(new_etcd)
     seen: list[str] = []
 
     async def follow(metadata: EtcdMetadata) -> None:
