@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 
+import pytest
+import trio
 from native_calls import play
 
+from gnomon.broker.tables import table_log
+from gnomon.broker.tables.hosted_table import HostedTable
+from gnomon.broker.tables.table_log import TableLog
 from gnomon.client.client import NativeClient
 from gnomon.client.tables.table import Table
+from gnomon.log.entry import Offset
+from gnomon.log.log_reader import LogBounds
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.records import iterate_records
 
 ENGINES = ("memory", "disk")
+FLUSHED_SECONDS = 6.0
+"""After this time what was applied is in the store (`table.flush_seconds` is 5)."""
 
 
 def with_table(
@@ -33,6 +42,34 @@ def with_table(
             await scenario(broker, kafka, client.table("settings"))
 
         play(run)
+
+
+def read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a table that is loaded read its log batch by batch, 0.01 s each."""
+    read = TableLog.batches
+
+    async def batches(log: TableLog, bounds: LogBounds, offset: Offset) -> list[bytes]:
+        await trio.sleep(0.01)
+        return await read(log, bounds, offset)
+
+    monkeypatch.setattr(TableLog, "batches", batches)
+    monkeypatch.setattr(table_log, "READ_BYTES", 1)
+
+
+def table_of(broker: EmbeddedBroker) -> HostedTable:
+    """The table `settings` at its broker."""
+    view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
+    assert isinstance(view, HostedTable)
+    return view
+
+
+async def loading_beyond(broker: EmbeddedBroker, offset: int) -> HostedTable:
+    """The table `settings`, once its loading has applied the log to an offset."""
+    table = table_of(broker)
+    while table._state.applied < offset:  # noqa: ASYNC110 - it sets no event
+        await trio.sleep(0.001)
+    assert not table.is_live
+    return table
 
 
 async def log_of(kafka: BrokerClient) -> list[list[tuple[bytes | None, bytes | None]]]:

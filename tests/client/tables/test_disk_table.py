@@ -14,10 +14,10 @@ from native_calls import play
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these tests: test folders are no packages
 
-from table_on_broker import with_table
+from table_on_broker import FLUSHED_SECONDS, loading_beyond, read_slowly, table_of, with_table
 
 from gnomon.broker.tables import hosted_table, table_log, table_state
-from gnomon.broker.tables.hosted_table import HostedTable
+from gnomon.broker.tables.stored.store_forms import RowDamaged
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import Unavailable
 from gnomon.client.tables.table import Table
@@ -29,8 +29,6 @@ from gnomon.wire.kafka.messages.topics import DeleteTopicsRequest
 from gnomon.wire.kafka.records import Record, build_batch
 
 STORES = tuple(Path("/data") / folder for folder in ("bookie", "metadata", "tables"))
-FLUSHED_SECONDS = 6.0
-"""After this time what was applied is in the store (`table.flush_seconds` is 5)."""
 ON_DISK = {"gnomon.view": "kv"}
 
 Scenario = Callable[[EmbeddedBroker, BrokerClient, Table], Awaitable[None]]
@@ -101,8 +99,7 @@ def test_numbered_operations_are_known_from_the_store() -> None:
 
 
 def operations_of(broker: EmbeddedBroker) -> list[OperationId]:
-    view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
-    assert isinstance(view, HostedTable)
+    view = table_of(broker)
     return [operation for operation, _ in view._state.operations.below(view._state.applied)]
 
 
@@ -179,6 +176,34 @@ def test_a_damaged_entry_of_the_store_is_restored_from_the_log() -> None:
             await broker.restart()
             assert (await table.scan()).entries == before
         assert any("is damaged" in reason for reason in discards(broker))
+
+    on_disk(scenario)
+
+
+def test_a_loading_ends_once_damage_is_found_in_the_table_and_the_next_one_begins_with_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_slowly(monkeypatch)
+
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await filled(table)
+        for number in range(20):
+            await table.put(b"after the flush %d" % number, b"v")
+        before = (await table.scan()).entries
+        await broker.restart()
+        found = []
+
+        async def look() -> None:
+            found.extend((await table.scan()).entries)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            view = await loading_beyond(broker, 30)
+            view._discard(RowDamaged("found by the test"))
+        assert [fields["reason"] for name, fields in broker.events if name == "table_not_loaded"] == [
+            "the table was let go while it was loaded"
+        ]
+        assert (found, last_loaded(broker), discards(broker)) == (before, 0, ["found by the test"])
 
     on_disk(scenario)
 

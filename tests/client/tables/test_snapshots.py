@@ -13,10 +13,9 @@ from native_calls import native, play
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these tests: test folders are no packages
 
-from table_on_broker import ENGINES, with_table
+from table_on_broker import ENGINES, FLUSHED_SECONDS, loading_beyond, read_slowly, table_of, with_table
 
 from gnomon.bookie.ledgers.catalog import list_ledgers
-from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.snapshots import table_snapshots
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.broker.tables.snapshots.table_snapshots import SnapshotFailed
@@ -103,6 +102,42 @@ def test_a_table_is_whole_after_its_log_was_trimmed_to_the_snapshot() -> None:  
     with_table(scenario)
 
 
+def test_a_table_whose_log_is_trimmed_while_it_is_loaded_begins_again_with_the_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_slowly(monkeypatch)
+
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        await fill(table)
+        await trio.sleep(FLUSHED_SECONDS)
+        broker.machine.kill()
+        older = broker.machine.disk.image(TABLES_STORE)
+        await broker.start()
+        await fill(table)
+        await table.snapshot()
+        before = await state(table)
+        broker.machine.kill()
+        broker.machine.disk.put_back(TABLES_STORE, older)
+        await broker.start()
+        found: list[TableStatus] = []
+
+        async def look() -> None:
+            found.append(await state(table))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            await loading_beyond(broker, 50)
+            other = await broker.connect()
+            other.topic_ids = kafka.topic_ids
+            assert (await delete_records(other, before.snapshot_revision + 1)).error_code == ErrorCode.NONE
+        (reason,) = [str(fields["reason"]) for fields in events(broker, "table_not_loaded")]
+        assert reason.startswith("the log was trimmed to offset 82, and ")
+        assert len(events(broker, "table_restored")) == 1
+        assert [entries_of(each) for each in found] == [entries_of(before)]
+
+    with_table(scenario, engines=["disk"])
+
+
 def test_no_record_after_the_newest_snapshot_is_deleted() -> None:  # 3
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
         await fill(table)
@@ -181,8 +216,7 @@ def test_a_snapshot_has_one_revision_while_the_table_goes_on(
             for number in range(30):
                 await table.put(b"k%d" % (number % 13), b"meanwhile")
                 await table.delete(b"k%d" % (number % 7))
-        view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
-        assert isinstance(view, HostedTable)
+        view = table_of(broker)
         record = view.snapshots.newest.record
         assert record is not None
         assert (record.revision, record.keys, record.digest.hex()) == entries_of(before)
@@ -208,8 +242,7 @@ def test_the_digest_is_the_same_for_both_engines() -> None:
 def test_the_snapshot_before_goes_and_so_do_ledgers_that_no_record_names() -> None:
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
         await fill(table)
-        view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
-        assert isinstance(view, HostedTable)
+        view = table_of(broker)
         left_over = await view.snapshots.newest.ledgers.create(7)  # as of a crash
         await table.snapshot()
         (first,) = await ledgers_of_tables(broker)
@@ -226,8 +259,7 @@ def test_the_snapshot_before_goes_and_so_do_ledgers_that_no_record_names() -> No
 def test_the_ledger_of_a_crash_at_the_same_revision_is_replaced() -> None:
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
         await fill(table)
-        view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
-        assert isinstance(view, HostedTable)
+        view = table_of(broker)
         await view.snapshots.newest.ledgers.create(40)
         await table.snapshot()
         await restarted_without_store(broker)
@@ -259,8 +291,7 @@ def test_the_snapshot_of_a_table_that_ends_meanwhile_is_given_up(monkeypatch: py
 
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
         await fill(table)
-        view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
-        assert isinstance(view, HostedTable)
+        view = table_of(broker)
         refused = []
 
         async def take() -> None:
@@ -356,8 +387,7 @@ def test_a_snapshot_larger_than_the_memory_of_tables_is_refused_with_the_numbers
 
 def test_numbered_operations_are_in_the_snapshot() -> None:
     def known(broker: EmbeddedBroker) -> list[tuple[bytes, int]]:
-        view = broker.serving.broker.partitions.use(broker.serving.broker.topics.find("settings"), 0).view
-        assert isinstance(view, HostedTable)
+        view = table_of(broker)
         clients = view._state.operations._clients
         return [(writer, number) for writer, client in clients.items() for number in client.done]
 
