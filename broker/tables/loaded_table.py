@@ -17,7 +17,7 @@ from gnomon.broker.tables import table_log, table_state
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
 from gnomon.broker.tables.table_counts import TableCounts
 from gnomon.broker.tables.table_flushes import TableFlushes
-from gnomon.broker.tables.table_log import LogUnreadable, TableLog
+from gnomon.broker.tables.table_log import TableLog
 from gnomon.broker.tables.table_state import TableState
 from gnomon.log.entry import Offset
 from gnomon.log.log_reader import LogBounds
@@ -115,8 +115,6 @@ class LoadedTable:
         """
         state = self.state
         await trio.lowlevel.checkpoint()  # also if nothing is applied
-        if state.applied < bounds.start_offset:
-            raise LogUnreadable(f"the log was trimmed to offset {bounds.start_offset}, and {state.applied} comes next")
         await self.make_room()
         batches = await self.log.batches(bounds, state.applied)
         state.news_at = self._clock.monotonic()

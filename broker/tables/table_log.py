@@ -1,7 +1,9 @@
 """The log of a partition as its table reads it: durable batches, and their changes.
 
 1. Only durable batches are read.
-2. The identity of a batch is its place in storage with its CRC. A log that was restored, or is another life of its
+2. No record is passed over: if the log was trimmed beyond the offset that is read next, that is an error. A shadow may
+   learn of a trim later than the storage: it then finds a later batch at that offset.
+3. The identity of a batch is its place in storage with its CRC. A log that was restored, or is another life of its
    topic, has another batch there.
 """
 
@@ -47,16 +49,22 @@ class TableLog:
         """Some durable batches from the one at `offset` on; none if the partition was opened again.
 
         Raises:
-            LogUnreadable, LedgerError: they cannot be read.
+            LogUnreadable, LedgerError: they cannot be read, or are trimmed.
         """
-        return await self._batches(log, offset, READ_BYTES)
+        try:
+            return await self._batches(log, offset, READ_BYTES)
+        except Compacted as error:
+            raise LogUnreadable(f"the log was trimmed to offset {error.first}, and {offset} comes next") from error
 
     async def _batches(self, log: LogBounds, offset: Offset, bytes_max: int) -> list[bytes]:
-        """The durable batches from the one at `offset` on; none if the partition was opened again.
+        """The durable batches from the one that covers `offset` on; none if the partition was opened again.
 
         Raises:
+            Compacted: the log begins after the offset.
             LogUnreadable, LedgerError: they cannot be read.
         """
+        if offset < log.start_offset:
+            raise Compacted(log.start_offset)
 
         def read() -> list[bytes]:
             if self._partition.log is not log:
@@ -67,7 +75,11 @@ class TableLog:
                     raise LogUnreadable(f"the log could not be read at offset {offset}: {code.name}")
                 return [bytes(chunk) for chunk in chunks]
 
-        return await read_from_memory(read)
+        batches = await read_from_memory(read)
+        first = parse_batch(memoryview(batches[0])).base_offset if batches else offset
+        if first > offset:
+            raise Compacted(first)
+        return batches
 
     async def changes_of(self, batch: bytes, header: BatchHeader) -> TableChanges:
         """The changes of a batch; those of a long one are decoded in a thread.
@@ -94,8 +106,6 @@ class TableLog:
         log = self._partition.log
         if log is None or offset >= log.high_watermark:
             return []
-        if offset < log.start_offset:
-            raise Compacted(log.start_offset)
         found = []
         for batch in await self._batches(log, offset, WATCHED_BYTES):
             header = parse_batch(memoryview(batch))
@@ -113,10 +123,7 @@ class TableLog:
         batches = [] if log is None else await self._batches(log, Offset(base_offset), 1)
         if log is None or not batches:
             raise LogUnreadable("the partition was opened again")
-        header = parse_batch(memoryview(batches[0]))
-        if header.base_offset != base_offset:
-            raise Compacted(log.start_offset)
-        return list((await self.changes_of(batches[0], header)).changes)
+        return list((await self.changes_of(batches[0], parse_batch(memoryview(batches[0])))).changes)
 
     async def identity_before(self, end: Offset) -> bytes | None:
         """The identity of the durable batch with the record before `end`; None if the log has no such record.

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these tests: test folders are no packages
+
+from table_logs import log_with
 
 from gnomon.broker.tables.engines.memory_engine import MemoryEngine
 from gnomon.broker.tables.engines.tables_memory import TablesMemory
@@ -18,19 +24,12 @@ from gnomon.log.entry import Offset
 from gnomon.runtime.trio_world import TrioClock
 
 
-class EmptyLog:
-    """A log that has nothing to read."""
-
-    async def batches(self, bounds: object, offset: int) -> list[bytes]:
-        return []
-
-
 def test_a_table_does_not_wait_for_records_that_are_trimmed_and_holds_no_other_task() -> None:
     async def main() -> None:
-        state = TableState(MemoryEngine(TablesMemory(1 << 20)), Offset(47))
+        log, bounds = log_with([], start=47, end=81)
         share: Any = SimpleNamespace(clock=TrioClock())
-        table = LoadedTable(state, None, cast("Any", EmptyLog()), share, cast("Any", None))
-        bounds: Any = SimpleNamespace(start_offset=47, high_watermark=81)
+        state = TableState(MemoryEngine(TablesMemory(1 << 20)), Offset(47))
+        table = LoadedTable(state, None, log, share, cast("Any", None))
         with trio.testing.assert_checkpoints():
             await table.read_on(bounds, Offset(81))
         bounds.start_offset = 81
