@@ -23,6 +23,7 @@ from gnomon.broker.tables.stored.unflushed import Unflushed
 from gnomon.broker.tables.table_log import TableLog
 from gnomon.broker.tables.table_replica import TableReplica
 from gnomon.broker.tables.table_state import TableState
+from gnomon.client.errors import Compacted
 from gnomon.log.entry import Offset
 from gnomon.log.tables.key_entry import NEVER, numbers_of
 from gnomon.log.tables.snapshot_form import TABLES as SNAPSHOTS
@@ -179,6 +180,23 @@ def named_too_early(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Ledger, "seal", later)
     patch.setattr(SnapshotLedgers, "name", named)
+
+
+@planted(
+    "a table passes over records that are trimmed",
+    breaks="broker.tables.table_log 2",
+    found_by="tests/broker/tables/test_table_log.py",
+)
+def trimmed_passed_over(patch: pytest.MonkeyPatch) -> None:
+    batches = TableLog._batches
+
+    async def passing(log: Any, bounds: Any, offset: Offset, bytes_max: int) -> list[bytes]:
+        try:
+            return await batches(log, bounds, offset, bytes_max)
+        except Compacted as error:
+            return await batches(log, bounds, Offset(error.first), bytes_max)
+
+    patch.setattr(TableLog, "_batches", passing)
 
 
 @planted("records that no snapshot has are trimmed", breaks="broker.tables.snapshots.table_snapshots 3")
