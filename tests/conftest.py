@@ -6,6 +6,7 @@ A process that a shell starts in the background ignores SIGINT, and so would the
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -32,6 +33,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         seconds = seconds_max(item.path.relative_to(TESTS).parts[0], os.environ, default_seconds)
         item.add_marker(pytest.mark.timeout(seconds))
     items.sort(key=lambda item: item.path.parent.name not in ("simulation", "chaos", "cli"))
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector most of its work, an eighth of the tests' processor time.
+
+    Its full passes would look at all imported modules and collected tests.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
