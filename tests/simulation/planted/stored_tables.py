@@ -20,7 +20,7 @@ from gnomon.broker.tables.stored import unflushed
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
 from gnomon.broker.tables.stored.store_forms import TablePosition
 from gnomon.broker.tables.stored.unflushed import Unflushed
-from gnomon.broker.tables.table_log import TableLog
+from gnomon.broker.tables.table_log import LogUnreadable, TableLog
 from gnomon.broker.tables.table_replica import TableReplica
 from gnomon.broker.tables.table_state import TableState
 from gnomon.client.errors import Compacted
@@ -188,15 +188,18 @@ def named_too_early(patch: pytest.MonkeyPatch) -> None:
     found_by="tests/broker/tables/test_table_log.py",
 )
 def trimmed_passed_over(patch: pytest.MonkeyPatch) -> None:
-    batches = TableLog._batches
+    batches = TableLog.batches
 
-    async def passing(log: Any, bounds: Any, offset: Offset, bytes_max: int) -> list[bytes]:
+    async def passing(log: Any, bounds: Any, offset: Offset) -> list[bytes]:
         try:
-            return await batches(log, bounds, offset, bytes_max)
-        except Compacted as error:
-            return await batches(log, bounds, Offset(error.first), bytes_max)
+            return await batches(log, bounds, offset)
+        except LogUnreadable as error:
+            trimmed = error.__cause__
+            if not isinstance(trimmed, Compacted):
+                raise
+            return await batches(log, bounds, Offset(trimmed.first))
 
-    patch.setattr(TableLog, "_batches", passing)
+    patch.setattr(TableLog, "batches", passing)
 
 
 @planted("records that no snapshot has are trimmed", breaks="broker.tables.snapshots.table_snapshots 3")
