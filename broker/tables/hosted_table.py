@@ -479,7 +479,11 @@ class HostedTable:
         """Applies some of the batches that were kept; those that are not durable are given out again."""
         state, records = table.state, 0
         while self._collected and records <= RECORDS_AT_ONCE_MAX and not state.is_behind:
-            base_offset, changes, append_time_ms = self._collected.popleft()
+            oldest = base_offset, changes, append_time_ms = self._collected[0]
+            await table.prepare(changes, append_time_ms)
+            if table.is_over or not self._collected or self._collected[0] is not oldest:
+                return  # the table was let go, or follows no more
+            self._collected.popleft()
             self._collected_bytes -= memory_bytes(changes.changes)
             state.give_out(changes, base_offset, append_time_ms)
             state.durable(min(log.high_watermark, state.given_out))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import lmdb
@@ -17,10 +17,12 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these te
 from table_on_broker import FLUSHED_SECONDS, loading_beyond, read_slowly, table_of, with_table
 
 from gnomon.broker.tables import hosted_table, table_log, table_state
+from gnomon.broker.tables.batch_entries import BatchEntries
 from gnomon.broker.tables.stored.store_forms import RowDamaged
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import Unavailable
 from gnomon.client.tables.table import Table
+from gnomon.log.tables.changes import KeyChange
 from gnomon.log.tables.operation_id import OperationId
 from gnomon.runtime.settings.settings import TableSettings
 from gnomon.runtime.world import DiskFull
@@ -349,6 +351,36 @@ def test_keys_of_kafka_producers_expire_without_a_native_call(engine: str) -> No
         assert log.high_watermark == 4
 
     play(run)
+
+
+def test_long_batches_that_came_during_the_loading_are_applied_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_slowly(monkeypatch)
+    sizes, add = [0], BatchEntries.add
+
+    def noting(entries: BatchEntries, changes: Sequence[KeyChange]) -> None:
+        sizes.append(len(changes))
+        add(entries, changes)
+
+    async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:
+        for number in range(20):
+            await table.put(b"first", b"%d" % number)
+        await broker.restart()
+        producer = await broker.connect()
+        producer.topic_ids = kafka.topic_ids
+        assert (await producer.fetch("settings", 0)).error_code == 0  # opens the partition, which loads the table
+        await loading_beyond(broker, 5)
+        monkeypatch.setattr(BatchEntries, "add", noting)
+        for number in range(3):
+            records = [Record(n, key=b"%d %d" % (number, n), value=b"v") for n in range(2_000)]
+            assert (await producer.produce("settings", build_batch(records, base_timestamp=1))).error_code == 0
+        assert not table_of(broker).is_live, "nothing came during the loading"
+        assert await table.count() == 1 + 3 * 2_000
+        assert max(sizes) <= table_log.RECORDS_AT_ONCE_MAX
+        monkeypatch.setattr(BatchEntries, "add", add)
+
+    with_table(scenario)
 
 
 @pytest.mark.parametrize("kept_bytes", [240_000, 320_000])
