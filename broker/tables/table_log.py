@@ -123,7 +123,10 @@ class TableLog:
         batches = [] if log is None else await self._batches(log, Offset(base_offset), 1)
         if log is None or not batches:
             raise LogUnreadable("the partition was opened again")
-        return list((await self.changes_of(batches[0], parse_batch(memoryview(batches[0])))).changes)
+        header = parse_batch(memoryview(batches[0]))
+        if header.base_offset != base_offset:
+            raise LogUnreadable(f"no batch begins at offset {base_offset}, but one at {header.base_offset}")
+        return list((await self.changes_of(batches[0], header)).changes)
 
     async def identity_before(self, end: Offset) -> bytes | None:
         """The identity of the durable batch with the record before `end`; None if the log has no such record.

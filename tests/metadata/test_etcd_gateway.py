@@ -156,7 +156,7 @@ def test_writes_during_kills_are_kept_if_answered_and_unknown_otherwise(new_etcd
             except MetadataUnavailable:
                 unknown.append(key)
 
-    async def kill_in_turn(metadata: EtcdMetadata) -> None:
+    async def kill_in_turn() -> None:
         nonlocal over
         for kills in itertools.count(1):
             await until(lambda kills=kills: len(acknowledged) >= 100 * kills)
@@ -175,7 +175,7 @@ def test_writes_during_kills_are_kept_if_answered_and_unknown_otherwise(new_etcd
             async with trio.open_nursery() as nursery:
                 for writer in range(6):
                     nursery.start_soon(write, metadata, writer)
-                await kill_in_turn(metadata)
+                await kill_in_turn()
             stored = {item.key for item in (await metadata.range("")).items}
         assert set(acknowledged) - stored == set(), "acknowledged and lost"
         assert stored <= set(acknowledged) | set(unknown)

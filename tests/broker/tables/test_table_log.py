@@ -45,11 +45,14 @@ def test_a_watch_does_not_pass_over_records_that_are_trimmed() -> None:  # 2
     trio.run(main)
 
 
-def test_the_changes_of_a_batch_are_not_those_of_a_later_one() -> None:  # 2
+def test_the_changes_of_a_batch_are_not_those_of_another_one() -> None:  # 2
     async def main() -> None:
-        log, _ = log_with([batch_at(16)], start=0, end=17)
+        two = build_batch([Record(n, key=b"l", value=b"v") for n in range(2)], base_timestamp=1, base_offset=17)
+        log, _ = log_with([batch_at(16), two], start=0, end=19)
         with pytest.raises(Compacted):
             await log.changes_at(3)
+        with pytest.raises(LogUnreadable, match="no batch begins at offset 18, but one at 17"):
+            await log.changes_at(18)
         assert [change.key for change in await log.changes_at(16)] == [b"k"]
 
     trio.run(main)
