@@ -1,23 +1,16 @@
-"""The table of one partition that this broker leads: loads it, follows the log, and serves its reads.
+"""The table of one partition that this broker leads: loads it, and follows the log. `table_reads` serves its reads.
 
 1. The table is loaded once its log is open, since keys of Kafka's producers expire, too: it begins with a replica of
    this broker, its store or its snapshot (`table_origin`), and goes on from the log.
-2. While the table is being loaded, the batches that are given out are kept (`_collected`). The table goes live once
+2. While the table is being loaded, the batches that are given out are kept (`kept_batches`). The table goes live once
    everything before them is applied from the log, and then the kept ones in their order.
-3. Nothing is decided or read before the table is live. Requests wait for that for at most WAIT_SECONDS, then they are
-   refused with the state of the loading, and can be repeated. Reads share a part of each turn (`paced_calls`).
-4. A read is answered after the metadata service has confirmed that no other broker claimed the log since the read
-   arrived. So it sees every write that was acknowledged before. Reads that arrive together share a confirmation.
-   While the log takes no appends, reads go on with what is durable.
-5. A table on disk that cannot be flushed falls behind: it gives up what is in flight, and is loaded again from its log
+3. A table on disk that cannot be flushed falls behind: it gives up what is in flight, and is loaded again from its log
    once there is room. The log goes on meanwhile.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 from gnomon.bookie.errors import LedgerError
@@ -27,8 +20,8 @@ from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import Duplicate
 from gnomon.broker.partition.unpacking.recoding import AT_ONCE_BYTES_MAX, TakesLong
 from gnomon.broker.tables.engines.memory_engine import MemoryEngine
+from gnomon.broker.tables.kept_batches import KeptBatch, KeptBatches
 from gnomon.broker.tables.loaded_table import LoadedTable, TableBehind, TablesShare
-from gnomon.broker.tables.paced_calls import PacedCalls
 from gnomon.broker.tables.snapshots.newest_snapshot import NewestSnapshot
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.broker.tables.snapshots.table_snapshots import TableSnapshots
@@ -36,11 +29,12 @@ from gnomon.broker.tables.stored.store_forms import RowDamaged
 from gnomon.broker.tables.table_expiry import TableExpiry
 from gnomon.broker.tables.table_log import RECORDS_AT_ONCE_MAX, LogUnreadable, TableLog
 from gnomon.broker.tables.table_origin import TableHome, TableOrigin, TableTooLarge
+from gnomon.broker.tables.table_reads import TableReads
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
 from gnomon.broker.tables.table_watches import TableWatches
 from gnomon.broker.tables.transaction import Transaction, batch_of, decide
 from gnomon.log.entry import Offset
-from gnomon.log.tables.changes import KeyChange, KeyPlacement, TableChanges, memory_bytes, produced_changes
+from gnomon.log.tables.changes import KeyChange, KeyPlacement, TableChanges, produced_changes
 from gnomon.log.tables.key_entry import NO_REVISION
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
@@ -50,17 +44,8 @@ from gnomon.wire.kafka.batch import BatchHeader, BatchRejected
 from gnomon.wire.kafka.compression import UnpackedTooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 
-WAIT_SECONDS: Final = 1.0
-COLLECTED_BYTES_MAX: Final = 64 << 20
-"""The batches that are kept during the loading; beyond it, the table reads them from the log later."""
 REFUSAL_SECONDS: Final = 60.0
 REFUSAL_ADVICE: Final = "change the producer: docs/tables.md has the rules for records, and the options of clients"
-NOT_CONFIRMED: Final = "this broker does not know whether it still leads the partition"
-
-Look: TypeAlias = Callable[[TableState], None]
-Refuse: TypeAlias = Callable[[str], None]
-Ready: TypeAlias = Callable[[str | None], None]
-"""Called with None once the table is live, or with the reason why it is not."""
 TakeReplica: TypeAlias = Callable[[], Awaitable[LoadedTable | None]]
 
 
@@ -93,7 +78,7 @@ class HostedTable:
         self._placement = placement
         self._replica = replica
         self._share = share
-        self._clock, self._timers, self._tasks = share.clock, share.timers, share.tasks
+        self._clock, self._tasks = share.clock, share.tasks
         self._logger = logger
         self.log = TableLog(partition, share.batch_thread)
         """The changes that the log has."""
@@ -102,7 +87,7 @@ class HostedTable:
             partition,
             newest,
             self.log,
-            lambda: self._state if self._live else None,
+            lambda: self.state if self._live else None,
             share.one_snapshot,
             share.settings.snapshot_bytes_per_second,
             share.counts,
@@ -119,36 +104,36 @@ class HostedTable:
         self._live = False
         self._loading = False
         self._used = False
-        self._waiting: list[Ready] = []
-        self._collected: deque[tuple[Offset, TableChanges, int]] = deque()
-        self._collected_bytes = 0
+        self._kept = KeptBatches()
         self._applying = False
-        self._paced = PacedCalls(share.clock, share.tasks)
-        """Reads, and requests that waited for the loading."""
-        self._readers: list[tuple[Look, Refuse]] = []
-        """Confirmed reads that wait until a batch is applied as a whole."""
-        self._collected_from: Offset | None = None
-        """Everything that is given out from this offset on is in `_collected`; None while nothing is collected."""
+        self.reads = TableReads(partition, self, share.clock, share.timers, share.tasks)
+        """The calls that read, or wait until the table is live."""
         self.watches = TableWatches(share.clock, share.tasks)
         """The watches of clients."""
         self._next_refusal_logged = float("-inf")
         """The monotonic second from which on a refused batch is logged."""
         self._expiry = TableExpiry(
             partition,
-            lambda: self._state.engine if self._live else None,
+            lambda: self.state.engine if self._live else None,
             self._load_soon,
             share.clock,
             share.timers,
         )
 
     @property
-    def _state(self) -> TableState:
+    def state(self) -> TableState:
+        """The state as far as it is applied; an empty one before the loading begins."""
         return self._nothing if self._table is None else self._table.state
 
     @property
     def is_live(self) -> bool:
         """Whether the table has applied its log and follows the appends."""
         return self._live
+
+    @property
+    def is_used(self) -> bool:
+        """Whether somebody uses the table, and its partition is led here."""
+        return self._used
 
     @property
     def is_behind(self) -> bool:
@@ -168,8 +153,7 @@ class HostedTable:
         """See `HostedView`."""
         self._stop_following()
         self.watches.wake()
-        self._used = True
-        self._load_soon()
+        self.use()
 
     def ended(self) -> None:
         """See `HostedView`."""
@@ -177,7 +161,7 @@ class HostedTable:
         self.watches.end()
         self._used = False
         self._let_go()
-        self._answer_readers()
+        self.reads.applied()
         self._expiry.end()
 
     @property
@@ -189,8 +173,7 @@ class HostedTable:
         """See `HostedView`: a snapshot is taken soon, for which the table is loaded if nobody has used it."""
         self.snapshots.want(end)
         if not self._live:
-            self._used = True
-            self._load_soon()
+            self.use()
 
     def changes_at_once(self, view: memoryview, batch: BatchHeader) -> TableChanges:
         """See `LogView`."""
@@ -224,7 +207,7 @@ class HostedTable:
             try:
                 await self._table.prepare(changes, -1)
             except RowDamaged as error:
-                self._discard(error)
+                self.discard(error)
 
     def _check_memory(self, changes: Sequence[KeyChange]) -> None:
         """Checks that the puts among the changes fit into the memory of all tables.
@@ -233,7 +216,7 @@ class HostedTable:
             BatchRejected: they do not.
         """
         more_bytes = sum(len(change.key) + len(change.value) for change in changes if change.value is not None)
-        refusal = self._state.engine.refusal(more_bytes) if more_bytes else None
+        refusal = self.state.engine.refusal(more_bytes) if more_bytes else None
         if refusal is not None:
             raise BatchRejected(ErrorCode.POLICY_VIOLATION, refusal)
 
@@ -242,8 +225,8 @@ class HostedTable:
     ) -> tuple[bytes, TableChanges] | Duplicate | None:
         """See `LogView`."""
         if not self._live:
-            raise ViewBehind(self._progress())
-        state, numbered = self._state, operation.id
+            raise ViewBehind(self.progress())
+        state, numbered = self.state, operation.id
         if numbered is not None:
             done = state.operations.find(numbered)
             if done is not None:
@@ -258,7 +241,7 @@ class HostedTable:
             entries = state.next_entries()
             changes = decide(operation, entries, now_ms)
         except RowDamaged as error:
-            self._discard(error)
+            self.discard(error)
             raise ViewBehind(str(error)) from error
         if operation.comparisons and not operation.succeeded:
             self._share.counts.comparisons_lost += 1
@@ -274,13 +257,12 @@ class HostedTable:
         """See `LogView`."""
         if self._live:
             try:
-                self._state.give_out(changes, base_offset, append_time_ms)
+                self.state.give_out(changes, base_offset, append_time_ms)
             except RowDamaged as error:
-                self._discard(error)
-        elif self._collected_from is not None:
-            self._collected.append((base_offset, changes, append_time_ms))
-            self._collected_bytes += memory_bytes(changes.changes)
-            if self._collected_bytes > COLLECTED_BYTES_MAX:
+                self.discard(error)
+        elif self._kept.first is not None:
+            self._kept.add(KeptBatch(base_offset, changes, append_time_ms))
+            if self._kept.are_too_large:
                 self._stop_following()
 
     def durable(self, next_offset: Offset) -> None:
@@ -289,21 +271,21 @@ class HostedTable:
             self.watches.wake()
             return
         try:
-            self._applied(self._state.durable(next_offset))
+            self._applied(self.state.durable(next_offset))
         except RowDamaged as error:
-            self._discard(error)
-        self._state.news_at = self._clock.monotonic()
-        if self._state.is_behind and not self._applying:
+            self.discard(error)
+        self.state.news_at = self._clock.monotonic()
+        if self.state.is_behind and not self._applying:
             self._applying = True
             self._tasks.start_soon(self._apply_rest)
 
     def _applied(self, batches: Sequence[AppliedBatch]) -> None:
         for batch in batches:
             self.watches.applied(batch)
-        if self._state.is_behind:
+        if self.state.is_behind:
             return
         self._expiry.look()
-        self._answer_readers()
+        self.reads.applied()
         self.snapshots.applied()
         flushes = None if self._table is None else self._table.flushes
         if flushes is not None:
@@ -314,15 +296,15 @@ class HostedTable:
 
     async def _apply_rest(self) -> None:
         """Applies a batch of many records in several turns."""
-        while self._state.is_behind:
+        while self.state.is_behind:
             await self._clock.sleep(PAUSE_SECONDS)
             try:
-                self._applied(self._state.apply())
+                self._applied(self.state.apply())
             except RowDamaged as error:
-                self._discard(error)
+                self.discard(error)
         self._applying = False
 
-    def _discard(self, error: RowDamaged) -> None:
+    def discard(self, error: RowDamaged) -> None:
         """The stored table is damaged: it is loaded again, and begins with nothing."""
         self._origin.discard(error)
         self._let_go()
@@ -335,11 +317,6 @@ class HostedTable:
         if table is not None:
             self._tasks.start_soon(in_turns, table.end(), self._clock)
 
-    def _answer_readers(self) -> None:
-        readers, self._readers = self._readers, []
-        for look, refuse in readers:
-            self._look(look, refuse)
-
     def lost(self) -> None:
         """See `LogView`. If another broker has claimed the log, the watches learn it in their next turn."""
         self._stop_following()
@@ -348,23 +325,16 @@ class HostedTable:
     def _stop_following(self) -> None:
         """The batches that are not durable are lost, or they are read from the log later."""
         self._live = False
-        self._state.lost()
-        self._collected.clear()
-        self._collected_bytes = 0
-        self._collected_from = None
+        self.state.lost()
+        self._kept.end()
 
     # --- loading --------------------------------------------------------------------------------------------------
 
-    def when_live(self, ready: Ready) -> None:
-        """Calls `ready` once the table is live, or is not within WAIT_SECONDS."""
+    def use(self) -> None:
+        """The table is used from now on: it is loaded unless it is live."""
         self._used = True
-        if self._live:
-            self._paced.run_shared(partial(ready, None))
-            return
-        if not self._waiting:
-            self._timers.call_at(self._clock.monotonic() + WAIT_SECONDS, self._end_waiting)
-        self._waiting.append(ready)
-        self._load_soon()
+        if not self._live:
+            self._load_soon()
 
     async def look_up(self, keys: Sequence[bytes]) -> None:
         """See `LoadedTable.look_up`."""
@@ -372,12 +342,7 @@ class HostedTable:
             try:
                 await self._table.look_up(keys)
             except RowDamaged as error:
-                self._discard(error)
-
-    def _end_waiting(self) -> None:
-        """Refuses the requests that have waited for WAIT_SECONDS, and those that came after them."""
-        if self._waiting:
-            self._answer_waiting(self._progress())
+                self.discard(error)
 
     def _load_soon(self) -> None:
         if not self._loading:
@@ -388,12 +353,12 @@ class HostedTable:
         log = await self._partition.opened_to_write()
         if log is None or not self._partition.goes_on(log):
             self._loading = False
-            self._answer_waiting("the partition could not be opened for writing; it is tried again soon")
+            self.reads.loaded("the partition could not be opened for writing; it is tried again soon")
             return
         reason, first = None, Offset(0)
         try:
             await self._begin(log)
-            first = self._state.applied
+            first = self.state.applied
             reason = self._interruption(log)
             while reason is None and not await self._caught_up(log):
                 reason = self._interruption(log)
@@ -412,12 +377,12 @@ class HostedTable:
         self._loading = False
         if self._live:
             self._logger.debug(
-                "table_loaded", first=first, revision=self._state.applied - 1, keys=len(self._state.engine)
+                "table_loaded", first=first, revision=self.state.applied - 1, keys=len(self.state.engine)
             )
             self._expiry.look()
             self.snapshots.look()
-        self._answer_waiting(None if self._live else reason)
-        if self._waiting:
+        self.reads.loaded(None if self._live else reason)
+        if self.reads.are_waiting:
             self._load_soon()
 
     def _interruption(self, log: PartitionLog) -> str | None:
@@ -427,7 +392,7 @@ class HostedTable:
         return None if self._partition.goes_on(log) else "the partition was opened again while its table was loaded"
 
     async def _begin(self, log: PartitionLog) -> None:
-        if self._state.applied < log.start_offset:  # another leader has trimmed what this state lacks
+        if self.state.applied < log.start_offset:  # another leader has trimmed what this state lacks
             self._let_go()
         if self._table is not None:
             return
@@ -459,36 +424,33 @@ class HostedTable:
             return False
         state = table.state
         await table.make_room()
-        if self._collected_from is None:
-            self._collected_from = log.next_offset
-        end = min(log.high_watermark, self._collected_from)
+        first = self._kept.begin(log.next_offset)
+        end = min(log.high_watermark, first)
         if state.applied < end:
             await table.read_on(log, end)
-        elif state.applied < self._collected_from:
+        elif state.applied < first:
             await self._clock.sleep(PAUSE_SECONDS)  # batches that were in flight when the loading began
         else:
-            await self._apply_collected(table, log)
-            follows = self._collected_from is not None  # otherwise too much came meanwhile, and was not kept
-            if follows and not self._collected and not table.is_over:
+            await self._apply_kept(table, log)
+            follows = self._kept.first is not None  # otherwise too much came meanwhile, and was not kept
+            if follows and not self._kept and not table.is_over:
                 state.durable(min(log.high_watermark, state.given_out))
                 self._live = not state.is_behind
-        self._answer_readers()
+        self.reads.applied()
         return self._live
 
-    async def _apply_collected(self, table: LoadedTable, log: PartitionLog) -> None:
+    async def _apply_kept(self, table: LoadedTable, log: PartitionLog) -> None:
         """Applies some of the batches that were kept; those that are not durable are given out again."""
         state, records = table.state, 0
-        while self._collected and records <= RECORDS_AT_ONCE_MAX and not state.is_behind:
-            oldest = base_offset, changes, append_time_ms = self._collected[0]
-            await table.prepare(changes, append_time_ms)
-            if table.is_over or not self._collected or self._collected[0] is not oldest:
+        while (kept := self._kept.oldest) is not None and records <= RECORDS_AT_ONCE_MAX and not state.is_behind:
+            await table.prepare(kept.changes, kept.append_time_ms)
+            if table.is_over or self._kept.oldest is not kept:
                 return  # the table was let go, or follows no more
-            self._collected.popleft()
-            self._collected_bytes -= memory_bytes(changes.changes)
-            state.give_out(changes, base_offset, append_time_ms)
+            self._kept.remove_oldest()
+            state.give_out(kept.changes, kept.base_offset, kept.append_time_ms)
             state.durable(min(log.high_watermark, state.given_out))
-            records += len(changes.changes)
-        if self._collected or state.is_behind:
+            records += len(kept.changes.changes)
+        if self._kept or state.is_behind:
             await table.apply_all()
 
     @property
@@ -496,19 +458,15 @@ class HostedTable:
         """Whether the log is readable: after another broker has claimed it, it is not."""
         return self._partition.log is not None
 
-    def _progress(self) -> str:
+    def progress(self) -> str:
+        """A text that says how far the loading is."""
         log = self._partition.log
-        end = self._state.applied if log is None else log.high_watermark
-        return f"the table is being loaded: applied to offset {self._state.applied} of {end}"
-
-    def _answer_waiting(self, reason: str | None) -> None:
-        waiting, self._waiting = self._waiting, []
-        for ready in waiting:
-            self._paced.run(partial(ready, reason))
+        end = self.state.applied if log is None else log.high_watermark
+        return f"the table is being loaded: applied to offset {self.state.applied} of {end}"
 
     def status(self) -> dict[str, Any]:
         """The fields of a `TableStatus` but the partition."""
-        state, log, record = self._state, self._partition.log, self.snapshots.newest.record
+        state, log, record = self.state, self._partition.log, self.snapshots.newest.record
         flushes = None if self._table is None else self._table.flushes
         return {
             "revision": state.applied - 1,
@@ -522,59 +480,3 @@ class HostedTable:
             "unflushed_bytes": 0 if flushes is None else flushes.unflushed_bytes,
             "watches": len(self.watches),
         }
-
-    # --- reading --------------------------------------------------------------------------------------------------
-
-    def read(self, look: Look, refuse: Refuse, *, stale: bool = False) -> None:
-        """Calls `look` with the state once that is as new as the call, or `refuse` with the reason why it is not.
-
-        Args:
-            stale: whether the state may be older, as that of a broker that was replaced.
-        """
-        ready = partial(self._read, look, refuse, stale)
-        if not self._shows_all:
-            self.when_live(ready)
-            return
-        self._used = True
-        if not self._live:
-            self._load_soon()  # opens the log again
-        self._paced.run(partial(ready, None))
-
-    @property
-    def _shows_all(self) -> bool:
-        """Whether the state has everything that is durable, as it has while the log takes no appends, too."""
-        log, state = self._partition.log, self._state
-        return self._live or (log is not None and not state.is_behind and state.applied == log.high_watermark)
-
-    def _read(self, look: Look, refuse: Refuse, stale: bool, reason: str | None) -> None:
-        if reason is not None or self._partition.log is None:
-            refuse(reason or self._progress())
-        elif stale:
-            if not self._partition.confirms_leadership:
-                self._state.news_at = self._clock.monotonic()
-            self._look(look, refuse)
-        else:
-            self._partition.confirm(partial(self._confirmed, look, refuse))
-
-    def _confirmed(self, look: Look, refuse: Refuse, certain: bool) -> None:
-        if certain and self._shows_all:
-            self._state.news_at = self._clock.monotonic()
-            self._look(look, refuse)
-        else:
-            refuse(NOT_CONFIRMED)
-
-    def _look(self, look: Look, refuse: Refuse) -> None:
-        """Has a read look at the state, in this turn or soon, once no batch is half applied."""
-        self._paced.run(partial(self._look_now, look, refuse))
-
-    def _look_now(self, look: Look, refuse: Refuse) -> None:
-        if not self._used:
-            refuse(NOT_CONFIRMED)
-        elif self._state.is_behind:
-            self._readers.append((look, refuse))
-        else:
-            try:
-                look(self._state)
-            except RowDamaged as error:
-                self._discard(error)
-                refuse(str(error))

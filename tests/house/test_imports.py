@@ -68,6 +68,7 @@ PURE = (
     "broker/tables/batch_entries.py",
     "broker/tables/engines/layers.py",
     "broker/tables/engines/memory_engine.py",
+    "broker/tables/kept_batches.py",
     "broker/tables/recent_operations.py",
     "broker/tables/stored/store_forms.py",
     "broker/tables/engines/table_image.py",

@@ -28,7 +28,7 @@ from gnomon.broker.shadow import image
 from gnomon.broker.shadow import partition as shadow_partition
 from gnomon.broker.subscriptions import hosted_partition, stations
 from gnomon.broker.subscriptions.positions import segment_store
-from gnomon.broker.tables import hosted_table, table_expiry, table_log, table_state, table_watches
+from gnomon.broker.tables import hosted_table, kept_batches, table_expiry, table_log, table_state, table_watches
 from gnomon.broker.tables.snapshots import snapshot_ledgers, table_snapshots
 from gnomon.broker.tables.stored import disk_engine
 from gnomon.broker.tables.stored import removal as removal_of_tables
@@ -89,7 +89,7 @@ THRESHOLDS = tuple(
         (paced, "STEPS_PER_TURN", (1, 2)),
         (hosted_table, "RECORDS_AT_ONCE_MAX", (0, 1)),
         (table_log, "RECORDS_AT_ONCE_MAX", (0, 1)),
-        (hosted_table, "COLLECTED_BYTES_MAX", (1, 1_000)),
+        (kept_batches, "KEPT_BYTES_MAX", (1, 1_000)),
         (table_expiry, "EXPIRIES_AT_ONCE", (1, 2)),
         (table_methods, "PARTS_AT_ONCE", (0, 1)),
         (table_log, "WATCHED_BYTES", (1, 300)),

@@ -6,8 +6,9 @@ from gnomon.broker.configs.topic_configs import VIEW, is_table
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.native.tables.table_arguments import TablePlace
 from gnomon.broker.placement.placement import Placement
-from gnomon.broker.tables.hosted_table import HostedTable, Look, Refuse
+from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.hosted_tables import HostedTables
+from gnomon.broker.tables.table_reads import Look, Refuse
 from gnomon.broker.topics.topics import Topics
 from gnomon.client.errors import InvalidCall, NotATable, NotLeader
 from gnomon.log.topic import Topic
@@ -53,6 +54,6 @@ class ShadowReads:
             return
         view = self._partitions.use(source, index).view if self._placement.leads(source, index) else None
         if isinstance(view, HostedTable):  # this broker leads both
-            view.read(look, refuse, stale=True)
+            view.reads.read(look, refuse, stale=True)
         else:
             refuse("the replica of the table is not open yet")

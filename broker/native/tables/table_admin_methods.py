@@ -135,7 +135,7 @@ class TableAdminMethods:
             reasons.append(reason)
             answered.set()
 
-        table.when_live(ready)
+        table.reads.when_live(ready)
         await answered.wait()
         if reasons[0] is not None:
             raise Unavailable(reasons[0])

@@ -116,13 +116,13 @@ class TableMethods:
 
         async def look_up_first() -> None:
             await table.look_up(transaction.keys)
-            table.when_live(ready)
+            table.reads.when_live(ready)
 
         if is_wide:
             call.hold_up(True)
             self._tasks.start_soon(look_up_first)
         else:
-            table.when_live(ready)
+            table.reads.when_live(ready)
 
     def _get(self, call: Call) -> None:
         """Answers with the end and the age of what is applied, and with the stored entry of a key, if it has one."""
@@ -232,7 +232,7 @@ class TableMethods:
             reasons.append(reason)
             answered.set()
 
-        table.read(look, refuse)
+        table.reads.read(look, refuse)
         await answered.wait()
         if reasons:
             raise Unavailable(reasons[0])
@@ -251,7 +251,7 @@ class TableMethods:
             self._shadows.read(place, look, refuse, stale=stale)
             return
         _, table = hosted_table(self._targets, place)
-        table.read(look, refuse, stale=stale)
+        table.reads.read(look, refuse, stale=stale)
 
 
 async def _read(table: HostedTable, watch: KeyWatch) -> Sequence[AppliedBatch]:

@@ -66,7 +66,7 @@ def table_of(broker: EmbeddedBroker) -> HostedTable:
 async def loading_beyond(broker: EmbeddedBroker, offset: int) -> HostedTable:
     """The table `settings`, once its loading has applied the log to an offset."""
     table = table_of(broker)
-    while table._state.applied < offset:  # noqa: ASYNC110 - it sets no event
+    while table.state.applied < offset:  # noqa: ASYNC110 - it sets no event
         await trio.sleep(0.001)
     assert not table.is_live
     return table

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these te
 
 from table_on_broker import FLUSHED_SECONDS, loading_beyond, read_slowly, table_of, with_table
 
-from gnomon.broker.tables import hosted_table, table_log, table_state
+from gnomon.broker.tables import kept_batches, table_log, table_state
 from gnomon.broker.tables.batch_entries import BatchEntries
 from gnomon.broker.tables.stored.store_forms import RowDamaged
 from gnomon.client.client import NativeClient
@@ -102,7 +102,7 @@ def test_numbered_operations_are_known_from_the_store() -> None:
 
 def operations_of(broker: EmbeddedBroker) -> list[OperationId]:
     view = table_of(broker)
-    return [operation for operation, _ in view._state.operations.below(view._state.applied)]
+    return [operation for operation, _ in view.state.operations.below(view.state.applied)]
 
 
 def test_a_store_that_is_deleted_is_made_again() -> None:
@@ -387,7 +387,7 @@ def test_long_batches_that_came_during_the_loading_are_applied_in_several_turns(
 def test_a_table_that_cannot_keep_up_while_it_is_loaded_reads_the_rest_from_its_log(
     monkeypatch: pytest.MonkeyPatch, kept_bytes: int
 ) -> None:
-    monkeypatch.setattr(hosted_table, "COLLECTED_BYTES_MAX", kept_bytes)
+    monkeypatch.setattr(kept_batches, "KEPT_BYTES_MAX", kept_bytes)
     monkeypatch.setattr(table_state, "APPLIED_AT_ONCE", 1)
     monkeypatch.setattr(table_log, "READ_BYTES", 1)
 

@@ -388,7 +388,7 @@ def test_a_snapshot_larger_than_the_memory_of_tables_is_refused_with_the_numbers
 def test_numbered_operations_are_in_the_snapshot() -> None:
     def known(broker: EmbeddedBroker) -> list[tuple[bytes, int]]:
         view = table_of(broker)
-        clients = view._state.operations._clients
+        clients = view.state.operations._clients
         return [(writer, number) for writer, client in clients.items() for number in client.done]
 
     async def scenario(broker: EmbeddedBroker, kafka: BrokerClient, table: Table) -> None:

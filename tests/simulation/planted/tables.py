@@ -9,8 +9,8 @@ import pytest
 from table_scenario import TABLES, TABLES_UNHEARD
 
 from gnomon.broker.kafka import configs
-from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.recent_operations import RecentOperations
+from gnomon.broker.tables.table_reads import TableReads
 from gnomon.broker.tables.table_state import TableState
 from gnomon.broker.tables.table_watches import KeyWatch
 from gnomon.client.tables.table_partition import TablePartition
@@ -68,16 +68,16 @@ def kept_after_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 def _before_looking(patch: pytest.MonkeyPatch, act: Callable[[Any], None]) -> None:
     """Has `act` called with the state before a read looks at it."""
-    read = HostedTable.read
+    read = TableReads.read
 
-    def prepared(table: Any, look: Any, refuse: Any, *, stale: bool = False) -> None:
+    def prepared(reads: Any, look: Any, refuse: Any, *, stale: bool = False) -> None:
         def looking(state: Any) -> None:
             act(state)
             look(state)
 
-        read(table, looking, refuse, stale=stale)
+        read(reads, looking, refuse, stale=stale)
 
-    patch.setattr(HostedTable, "read", prepared)
+    patch.setattr(TableReads, "read", prepared)
 
 
 @planted("a read shows what is not durable", breaks="broker.tables.table_state 1", quick=True)
@@ -89,12 +89,10 @@ def before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     _before_looking(patch, shown_early)
 
 
-@planted("a read is not confirmed", breaks="broker.tables.hosted_table 4", scenario=TABLES_UNHEARD)
+@planted("a read is not confirmed", breaks="broker.tables.table_reads 2", scenario=TABLES_UNHEARD)
 def unconfirmed(patch: pytest.MonkeyPatch) -> None:
-    read = HostedTable.read
-    patch.setattr(
-        HostedTable, "read", lambda table, look, refuse, *, stale=False: read(table, look, refuse, stale=True)
-    )
+    read = TableReads.read
+    patch.setattr(TableReads, "read", lambda reads, look, refuse, *, stale=False: read(reads, look, refuse, stale=True))
 
 
 @planted("a batch is applied record by record", breaks="broker.tables.table_state 1", quick=True)
@@ -121,16 +119,16 @@ def record_by_record(patch: pytest.MonkeyPatch) -> None:
         return applied
 
     patch.setattr(TableState, "durable", in_two_turns)
-    read = HostedTable.read
+    read = TableReads.read
 
-    def then_the_rest(table: Any, look: Any, refuse: Any, *, stale: bool = False) -> None:
+    def then_the_rest(reads: Any, look: Any, refuse: Any, *, stale: bool = False) -> None:
         def looking(state: Any) -> None:
             look(state)
             finish(state)
 
-        read(table, looking, refuse, stale=stale)
+        read(reads, looking, refuse, stale=stale)
 
-    patch.setattr(HostedTable, "read", then_the_rest)
+    patch.setattr(TableReads, "read", then_the_rest)
 
 
 @planted("a key that was put again, or whose clock was set back, expires", breaks="broker.tables.table_expiry 1")
