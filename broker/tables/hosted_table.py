@@ -106,7 +106,7 @@ class HostedTable:
         self._used = False
         self._kept = KeptBatches()
         self._applying = False
-        self.reads = TableReads(partition, self, share.clock, share.timers, share.tasks)
+        self.reads = TableReads(partition, self, share.paced, share.clock, share.timers)
         """The calls that read, or wait until the table is live."""
         self.watches = TableWatches(share.clock, share.tasks)
         """The watches of clients."""

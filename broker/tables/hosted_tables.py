@@ -17,6 +17,7 @@ from gnomon.broker.storage import Storage
 from gnomon.broker.tables.engines.tables_memory import TablesMemory
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.loaded_table import LoadedTable, TablesShare
+from gnomon.broker.tables.paced_calls import PacedCalls
 from gnomon.broker.tables.snapshots.snapshot_ledgers import SnapshotLedgers
 from gnomon.broker.tables.stored.tables_directory import TablesDirectory
 from gnomon.broker.tables.stored.tables_store import TablesStore
@@ -58,7 +59,10 @@ class HostedTables:
         self._tables: dict[tuple[uuid.UUID, int], HostedTable] = {}
         """The table that was made last, by topic id and partition."""
         self._replicas: dict[tuple[uuid.UUID, int], TableReplica] = {}
-        self._share = TablesShare(settings, batch_thread, world.clock, timers, self._tasks, trio.Lock(), self.counts)
+        paced = PacedCalls(world.clock, self._tasks)
+        self._share = TablesShare(
+            settings, batch_thread, world.clock, timers, self._tasks, paced, trio.Lock(), self.counts
+        )
         self.memory = TablesMemory(settings.memory_bytes_max)
         """Counts the entries of the tables in memory."""
         self.store = TablesStore(world, directory, exists, self._tasks, log)

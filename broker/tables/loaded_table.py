@@ -14,6 +14,7 @@ import trio
 
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.tables import table_log, table_state
+from gnomon.broker.tables.paced_calls import PacedCalls
 from gnomon.broker.tables.stored.disk_engine import DiskEngine
 from gnomon.broker.tables.table_counts import TableCounts
 from gnomon.broker.tables.table_flushes import TableFlushes
@@ -43,6 +44,8 @@ class TablesShare(NamedTuple):
     clock: Clock
     timers: Timers
     tasks: Tasks
+    paced: PacedCalls
+    """Runs the calls that read tables."""
     one_snapshot: trio.Lock
     """Held while a snapshot is taken."""
     counts: TableCounts

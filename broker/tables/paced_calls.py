@@ -32,10 +32,10 @@ class PacedCalls:
         if self._pausing:
             self._queue.append(call)
             return
-        began = self._clock.monotonic()
-        call()
-        self._spent_seconds += self._clock.monotonic() - began
-        if self._spent_seconds >= SHARE_SECONDS:
+        spent_before, began = self._spent_seconds, self._clock.monotonic()
+        call()  # may run others
+        self._spent_seconds = spent_before + self._clock.monotonic() - began
+        if self._spent_seconds >= SHARE_SECONDS and not self._pausing:
             self._pause()
 
     def run_shared(self, call: Callable[[], None]) -> None:
@@ -52,10 +52,12 @@ class PacedCalls:
     async def _go_on(self) -> None:
         while True:
             await self._clock.sleep(PAUSE_SECONDS)
-            self._spent_seconds = 0.0
-            until = self._clock.monotonic() + SHARE_SECONDS
-            while self._queue and self._clock.monotonic() < until:
+            began, self._spent_seconds = self._clock.monotonic(), 0.0
+            while self._queue:
                 self._queue.popleft()()
+                self._spent_seconds = self._clock.monotonic() - began
+                if self._spent_seconds >= SHARE_SECONDS:
+                    break
             if not self._queue:
                 self._pausing = False
                 return

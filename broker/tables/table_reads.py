@@ -1,7 +1,8 @@
 """The reads of a table at its leader, and the other calls that wait until the table is live.
 
 1. Nothing is decided or read before the table is live. Calls wait for that for at most WAIT_SECONDS, then they are
-   refused with the state of the loading, and can be repeated. All share a part of each turn (`paced_calls`).
+   refused with the state of the loading, and can be repeated. The calls of all tables of the broker share a part of each
+   turn (`paced_calls`).
 2. A read is answered after the metadata service has confirmed that no other broker claimed the log since the read
    arrived. So it sees every write that was acknowledged before. Reads that arrive together share a confirmation.
    While the log takes no appends, reads go on with what is durable.
@@ -18,7 +19,6 @@ from gnomon.broker.partition.partition import Partition
 from gnomon.broker.tables.paced_calls import PacedCalls
 from gnomon.broker.tables.stored.store_forms import RowDamaged
 from gnomon.broker.tables.table_state import TableState
-from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import Clock
 
@@ -59,13 +59,19 @@ class TableToRead(Protocol):
 class TableReads:
     """The waiting calls of one table."""
 
-    def __init__(self, partition: Partition, table: TableToRead, clock: Clock, timers: Timers, tasks: Tasks) -> None:
-        """No call waits."""
+    def __init__(
+        self, partition: Partition, table: TableToRead, paced: PacedCalls, clock: Clock, timers: Timers
+    ) -> None:
+        """No call waits.
+
+        Args:
+            paced: runs the calls of all tables of the broker.
+        """
         self._partition = partition
         self._table = table
         self._clock = clock
         self._timers = timers
-        self._paced = PacedCalls(clock, tasks)
+        self._paced = paced
         self._waiting: list[Ready] = []
         """The calls that wait until the table is live."""
         self._looks: list[tuple[Look, Refuse]] = []

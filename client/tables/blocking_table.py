@@ -91,9 +91,9 @@ class BlockingTable:
         work = partial(self._table.scan, prefix, after=after, limit=limit, keys_only=keys_only, stale=stale)
         return self._thread.call(work)
 
-    def count(self, prefix: bytes = b"") -> int:
+    def count(self, prefix: bytes = b"", *, stale: bool = False) -> int:
         """See `Table.count`."""
-        return self._thread.call(self._table.count, prefix)
+        return self._thread.call(partial(self._table.count, prefix, stale=stale))
 
     def snapshot(self) -> None:
         """See `Table.snapshot`."""

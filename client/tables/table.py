@@ -249,10 +249,10 @@ class Table:
         ages_ms = {index: part.age_ms for index, part in enumerate(parts)} if stale else {}
         return Page(entries[:limit], last, {index: part.revision for index, part in enumerate(parts)}, ages_ms)
 
-    async def count(self, prefix: bytes = b"") -> int:
-        """The number of keys with a prefix; that of each partition is as new as the call."""
+    async def count(self, prefix: bytes = b"", *, stale: bool = False) -> int:
+        """The number of keys with a prefix; that of each partition is as new as the call unless `stale` is set."""
         _key(prefix)
-        return sum([await partition.count(prefix) for partition in await self._all()])
+        return sum([await partition.count(prefix, stale=stale) for partition in await self._all()])
 
     # --- operating ----------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ async def import_table(
 
 
 async def _check_empty(topic: str, partitions: Sequence[TablePartition]) -> None:
-    keys = sum([await partition.count(b"") for partition in partitions])
+    keys = sum([await partition.count(b"", stale=False) for partition in partitions])
     if keys:
         raise TableNotEmpty(topic, keys)
 

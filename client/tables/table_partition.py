@@ -95,9 +95,9 @@ class TablePartition:
         applied, age_ms, more = answer
         return ScannedPart(applied - 1, int(age_ms), bool(more), _listed(attachment))
 
-    async def count(self, prefix: bytes) -> int:
+    async def count(self, prefix: bytes, *, stale: bool) -> int:
         """The number of keys with a prefix."""
-        return int(await self._repeated(lambda: self._answer("table_count", prefix)))
+        return int(await self._repeated(lambda: self._answer("table_count", prefix, stale)))
 
     async def snapshot(self) -> tuple[int, int, int, bytes]:
         """Takes a snapshot if there is something new; revision, keys, bytes and digest of the newest one."""

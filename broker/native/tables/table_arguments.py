@@ -91,14 +91,14 @@ def scan_args(args: list[Any]) -> tuple[TablePlace, KeyRange, int, bool, bool]:
     return TablePlace(name, topic_id, index), KeyRange(first, prefix_end(prefix)), limit, keys_only, stale
 
 
-def count_args(args: list[Any]) -> tuple[TablePlace, KeyRange]:
-    """The partition and the keys to count.
+def count_args(args: list[Any]) -> tuple[TablePlace, KeyRange, bool]:
+    """The partition, the keys to count, and whether an older number will do.
 
     Raises:
         InvalidCall: the arguments have another form.
     """
-    name, topic_id, index, prefix = checked(args, str, str, int, bytes)
-    return TablePlace(name, topic_id, index), KeyRange(_key(prefix), prefix_end(prefix))
+    name, topic_id, index, prefix, stale = checked(args, str, str, int, bytes, bool)
+    return TablePlace(name, topic_id, index), KeyRange(_key(prefix), prefix_end(prefix)), stale
 
 
 def watch_args(args: list[Any]) -> tuple[TablePlace, bytes, Offset]:

@@ -143,11 +143,11 @@ class TableMethods:
 
     def _count(self, call: Call) -> None:
         """Answers with the number of keys."""
-        place, keys = count_args(call.args)
+        place, keys, stale = count_args(call.args)
         self._check_read(NativeMethod.TABLE_COUNT, call, place)
-        self._count_on(call, place, keys, 0)
+        self._count_on(call, place, keys, 0, stale=stale)
 
-    def _count_on(self, call: Call, place: TablePlace, keys: KeyRange, counted: int) -> None:
+    def _count_on(self, call: Call, place: TablePlace, keys: KeyRange, counted: int, *, stale: bool) -> None:
         """Counts more keys, after `counted` of them, a part in each turn."""
 
         def look(state: TableState) -> None:  # a later part shows at least what the first one has shown
@@ -157,9 +157,9 @@ class TableMethods:
             if rest is None:
                 call.answer(counted + number)
             else:
-                self._count_on(call, place, KeyRange(rest, keys.end), counted + number)
+                self._count_on(call, place, KeyRange(rest, keys.end), counted + number, stale=True)
 
-        self._read(call, place, look, stale=counted > 0)
+        self._read(call, place, look, stale=stale)
 
     def _begin_watch(self, call: Call) -> None:
         """Begins a watch; a few of those of a lost connection end in each turn."""

@@ -24,7 +24,7 @@ METHODS: Final[dict[str, list[Any]]] = {
     ],
     "table_get": ["settings", ID, 0, b"a", False],
     "table_scan": ["settings", ID, 0, b"a", b"aa", 10, False, True],
-    "table_count": ["settings", ID, 0, b"a"],
+    "table_count": ["settings", ID, 0, b"a", False],
 }
 
 
@@ -64,7 +64,7 @@ def test_a_watch_with_other_arguments_ends_alone(prefix: Any, revision: Any) -> 
                 async with peer.stream("table_watch", "settings", topic_id, 0, *args) as stream:
                     with pytest.raises(ERRORS.classes):
                         await stream.__anext__()
-            assert await peer.call("table_count", "settings", topic_id, 0, b"") == 0
+            assert await peer.call("table_count", "settings", topic_id, 0, b"", False) == 0
 
     simulate_broker(scenario)
 

@@ -10,6 +10,8 @@ import trio
 from native_calls import native, play, rpc
 
 from gnomon.broker.native.tables.table_methods import TableMethods
+from gnomon.broker.tables import paced_calls
+from gnomon.broker.tables.engines.memory_engine import MemoryEngine
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import BrokerFailed, Compacted, InvalidCall, NotTaken, OutcomeUnknown, Unavailable
@@ -80,9 +82,35 @@ def test_a_repeat_is_answered_as_the_first_copy_at_this_leader_and_from_the_log_
             assert repeated == first
             with pytest.raises(OutcomeUnknown, match="was done at revision 5; what it read is not known any more"):
                 await table.write(3, *reads)
-            assert await table.ask("table_count", b"") == 3
+            assert await table.ask("table_count", b"", False) == 3
 
     simulate_broker(scenario)
+
+
+def test_reads_of_all_tables_share_a_part_of_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paced_calls, "SHARE_SECONDS", 0.0)
+    partitions, times = 5, list[float]()
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        kafka = await broker.connect()
+        await kafka.create_topic("settings", partitions=partitions, configs=CONFIGS)
+        async with rpc(broker) as peer, native(broker) as client:
+            assert await client.table("settings").count() == 0  # all are loaded
+            topic_id, _ = await peer.call("lookup", "settings")
+            scan = MemoryEngine.scan
+
+            def noted(engine: MemoryEngine, *args: Any) -> Any:
+                times.append(trio.current_time())
+                return scan(engine, *args)
+
+            monkeypatch.setattr(MemoryEngine, "scan", noted)
+            async with trio.open_nursery() as nursery:
+                for index in range(partitions):
+                    args = ("table_scan", "settings", topic_id, index, b"", None, 10, False, False)
+                    nursery.start_soon(peer.call, *args)
+
+    simulate_broker(scenario)
+    assert len(set(times)) == len(times) == partitions
 
 
 def test_calls_wait_for_a_second_for_a_table_that_is_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +171,7 @@ OPERATIONS: Final[dict[str, tuple[list[list[Any]], str]]] = {
 READS: Final[dict[str, tuple[str, list[Any], str]]] = {
     "a limit of 0": ("table_scan", [b"", None, 0, False, False], "1 to 10000 entries at a time, not 0"),
     "a limit of 10,001": ("table_scan", [b"", None, 10_001, False, False], "1 to 10000 entries at a time, not 10001"),
-    "a prefix of 501 bytes": ("table_count", [LONG], "501 bytes"),
+    "a prefix of 501 bytes": ("table_count", [LONG, False], "501 bytes"),
     "a key of 501 bytes": ("table_get", [LONG, False], "501 bytes"),
 }
 
@@ -161,7 +189,7 @@ def test_a_broker_refuses_what_no_table_takes_with_the_reason() -> None:
             for method, args, text in READS.values():
                 with pytest.raises(InvalidCall, match=text):
                     await table.ask(method, *args)
-            assert await table.ask("table_count", b"") == 0
+            assert await table.ask("table_count", b"", False) == 0
 
     simulate_broker(scenario)
 

@@ -64,3 +64,20 @@ def test_a_call_of_a_stream_with_a_share_runs_at_once_unless_others_wait() -> No
 
     assert trio.run(found, [SHARE_SECONDS, 0.0]) == [(0, 0), (1, 0)]
     assert trio.run(found, [SHARE_SECONDS, 0.0, 0.0]) == [(0, 0), (1, 1), (2, 1)]
+
+
+def test_a_call_that_makes_the_call_that_spends_the_share_pauses_once() -> None:  # 1
+    async def turns() -> list[int]:
+        clock, found = SlowClock(), list[int]()
+
+        def work() -> None:
+            clock.now += SHARE_SECONDS
+            found.append(clock.turns)
+
+        async with trio.open_nursery() as nursery:
+            paced = PacedCalls(clock, nursery)
+            for _ in range(4):
+                paced.run(lambda: paced.run(work))
+        return found
+
+    assert trio.run(turns) == [0, 1, 2, 3]

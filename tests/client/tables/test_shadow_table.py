@@ -67,6 +67,7 @@ def test_a_shadow_of_a_table_shows_the_entries_of_its_source_to_stale_reads(engi
         entry = await shadow.get(b"k3", stale=True)
         assert entry is not None
         assert replace(entry, age_ms=None) == await table.get(b"k3")
+        assert await shadow.count(b"k", stale=True) == 7
         assert cluster.leader("settings", 0) != cluster.leader("copy", 0)
 
     with_shadow(engine, scenario)
@@ -152,6 +153,8 @@ def test_a_shadow_refuses_what_only_its_source_answers() -> None:
         await fill(table)
         with pytest.raises(InvalidCall, match=r"answers stale reads only \(stale=True\): ask the table 'settings'"):
             await shadow.get(b"k1")
+        with pytest.raises(InvalidCall, match=r"stale=True"):
+            await shadow.count()
         with pytest.raises(InvalidCall, match="shadow"):
             await shadow.put(b"k1", b"v")
         await create_topic(wire, "plain", {})

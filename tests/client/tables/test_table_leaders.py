@@ -35,7 +35,7 @@ def test_without_the_metadata_service_reads_and_refusals_wait_while_writes_and_s
             for method, *args in (
                 ("table_get", b"a", False),
                 ("table_scan", b"", None, 9, False, False),
-                ("table_count", b""),
+                ("table_count", b"", False),
             ):
                 began = trio.current_time()
                 with pytest.raises(Unavailable, match="does not know whether it still leads"):
