@@ -1,8 +1,8 @@
 """The reads of a table at its leader, and the other calls that wait until the table is live.
 
 1. Nothing is decided or read before the table is live. Calls wait for that for at most WAIT_SECONDS, then they are
-   refused with the state of the loading, and can be repeated. The calls of all tables of the broker share a part of each
-   turn (`paced_calls`).
+   refused with the state of the loading, and can be repeated. The calls of all tables of the broker share a part of
+   each turn (`paced_calls`).
 2. A read is answered after the metadata service has confirmed that no other broker claimed the log since the read
    arrived. So it sees every write that was acknowledged before. Reads that arrive together share a confirmation.
    While the log takes no appends, reads go on with what is durable.

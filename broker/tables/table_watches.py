@@ -2,27 +2,32 @@
 
 1. A watch has a position: its client was sent all changes before it. The changes after it are in the log, so a slow
    client costs no memory.
-2. A watch that waits at the end is woken only by a batch with one of its keys. Other batches move its position.
-3. The last batches are kept up to KEPT_BYTES: many watches that follow the end read and unpack no batch again.
+2. The keys of a batch that was applied are looked up among those that are watched (`watched_batch`), in several turns
+   if there are many.
+3. A watch that waits at the end is woken only by a batch with one of its keys. Other batches move its position.
+4. The last batches are kept up to KEPT_BYTES: many watches that follow the end read and unpack no batch again.
+5. If more than UNSEEN_CHANGES_MAX changes wait to be looked up, or some were not applied here, all watches are woken,
+   and read the log.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import trio
 
 from gnomon.broker.tables.table_state import AppliedBatch
+from gnomon.broker.tables.watched_batch import BatchSpan, WatchedBatch, WatchedPrefixes
 from gnomon.log.entry import Offset
-from gnomon.log.tables.changes import memory_bytes
-from gnomon.runtime.loop.paced import PAUSE_SECONDS
+from gnomon.runtime.loop.paced import PAUSE_SECONDS, in_turns
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock
 
-KEPT_BYTES: Final = 1 << 20
+KEPT_BYTES: Final = 4 << 20
+UNSEEN_CHANGES_MAX: Final = 100_000
 WOKEN_AT_ONCE: Final = 50
 """Watches that are woken in one turn; each takes some 30 us."""
 
@@ -35,34 +40,25 @@ class KeyWatch:
         self.prefix = prefix
         self.first = first
         self.position = first
+        self.since = Offset(0)
+        """The keys of the batches from this offset on are looked up for this watch, too."""
         self.items_sent = 0
         """The parts of the batch at `position` that the client was sent."""
         self.is_over = False
         """Whether this broker has no further changes."""
-        self._waits = False
-        self._signal = Signal()
+        self.waits = False
+        """Whether nothing was found since it began to wait."""
+        self.signal = Signal()
 
     def reads(self) -> None:
         """The client is sent changes: the watch must be woken for those that come meanwhile."""
-        self._signal.clear()
-        self._waits = False
+        self.signal.clear()
 
-    async def woken(self) -> None:
-        """Waits for a change."""
-        self._waits = True
-        await self._signal.wait()
-
-    def wants(self, batch: AppliedBatch) -> bool:
-        """Whether the watch has to be woken for a batch that was applied; if not, its position is moved."""
-        follows = self._waits and self.position == batch.base_offset
-        if follows and not any(change.key.startswith(self.prefix) for change in batch.changes):
-            self.position = batch.next_offset
-            return False
-        return True
-
-    def wake(self) -> None:
-        """There may be changes."""
-        self._signal.set()
+    def found(self, base_offset: Offset) -> None:
+        """The batch at an offset has one of its keys: the watch is woken soon, and goes on there if it waits."""
+        if self.waits:
+            self.waits = False
+            self.position = max(self.position, base_offset)
 
 
 class TableWatches:
@@ -72,13 +68,22 @@ class TableWatches:
         """No watch, and no batch."""
         self._clock = clock
         self._tasks = tasks
-        self._ready: deque[KeyWatch] = deque()
+        self._ready: dict[KeyWatch, None] = {}
         """Watches to wake, in later turns."""
         self._watches: dict[KeyWatch, None] = {}
-        self._kept: deque[AppliedBatch] = deque()
+        self._prefixes: WatchedPrefixes[KeyWatch] = WatchedPrefixes()
+        self._unseen: deque[tuple[Iterator[None], int]] = deque()
+        """The steps of batches whose keys are not looked up yet, and the number of their changes."""
+        self._unseen_changes = 0
+        self._is_looking = False
+        self._applied_to = Offset(0)
+        self._seen_to = Offset(0)
+        """The keys of all batches below this offset are looked up, or their watches woken."""
+        self._kept: deque[WatchedBatch] = deque()
         self._kept_bytes = 0
         self.reading = trio.Lock()
-        """Held by the one watch that reads from the log: the changes that it has read are in memory once."""
+        """Held by the one watch that reads from the log, or from a long batch: the changes that it has read are in
+        memory once."""
 
     def __len__(self) -> int:
         """The number of watches."""
@@ -86,58 +91,128 @@ class TableWatches:
 
     def add(self, watch: KeyWatch) -> None:
         """The watch is woken from now on."""
+        watch.since = self._applied_to
         self._watches[watch] = None
+        self._prefixes.add(watch.prefix, watch)
 
     def remove(self, watch: KeyWatch) -> None:
         """Undoes `add`; the last batches are kept as long as there are watches."""
-        self._watches.pop(watch, None)
+        del self._watches[watch]
+        self._prefixes.remove(watch.prefix, watch)
         if not self._watches:
             self._forget()
 
     def _forget(self) -> None:
         self._kept.clear()
         self._kept_bytes = 0
+        self._unseen.clear()
+        self._unseen_changes = 0
+
+    # --- batches ------------------------------------------------------------------------------------------------
 
     def applied(self, batch: AppliedBatch) -> None:
         """A batch was applied, the one after those before."""
         if not self._watches:
             return
-        if self._kept and self._kept[-1].next_offset != batch.base_offset:
+        self._applied_to = batch.next_offset
+        steps = self._look_up(batch)
+        if not self._is_looking and next(steps, self) is self:  # one step was enough
+            return
+        self._unseen.append((steps, len(batch.changes)))
+        self._unseen_changes += len(batch.changes)
+        if self._unseen_changes > UNSEEN_CHANGES_MAX:
             self._forget()
-        self._kept.append(batch)
-        self._kept_bytes += memory_bytes(batch.changes)
-        while self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= memory_bytes(self._kept.popleft().changes)
-        self._wake([watch for watch in self._watches if watch.wants(batch)])
+            self.wake()
+        elif not self._is_looking:
+            self._is_looking = True
+            self._tasks.start_soon(self._look_up_unseen)
 
-    def kept_at(self, offset: Offset) -> AppliedBatch | None:
-        """The kept batch that covers `offset`; None if it is not kept."""
-        if not self._kept or not self._kept[0].base_offset <= offset < self._kept[-1].next_offset:
+    async def _look_up_unseen(self) -> None:
+        while self._unseen:
+            await self._clock.sleep(PAUSE_SECONDS)
+            if self._unseen:
+                steps, changes = self._unseen.popleft()
+                self._unseen_changes -= changes
+                await in_turns(steps, self._clock)
+        self._is_looking = False
+
+    def _look_up(self, batch: AppliedBatch) -> Iterator[None]:
+        """Looks up the keys of a batch, and then wakes the watches of those that are watched."""
+        watched = WatchedBatch(batch)
+        yield from watched.look_up(self._prefixes)
+        if not self._watches:
+            return
+        follows = batch.base_offset == self._seen_to
+        self._seen_to = batch.next_offset
+        self._keep(watched)
+        if not follows:
+            self.wake()
+            return
+        found = [watch for prefix in watched.spans for watch in self._prefixes.of(prefix)]
+        for watch in found:
+            watch.found(batch.base_offset)
+        self._wake(found)
+
+    def _keep(self, watched: WatchedBatch) -> None:
+        if self._kept and self._kept[-1].batch.next_offset != watched.batch.base_offset:
+            self._kept.clear()
+            self._kept_bytes = 0
+        self._kept.append(watched)
+        self._kept_bytes += watched.bytes_used
+        while self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= self._kept.popleft().bytes_used
+
+    def kept_for(self, watch: KeyWatch) -> BatchSpan | None:
+        """The kept batch at the position of a watch; None if it is not kept, or is from before `watch.since`."""
+        if not self._kept or not self._kept[0].batch.base_offset <= watch.position < self._kept[-1].batch.next_offset:
             return None
-        return next(batch for batch in self._kept if batch.next_offset > offset)
+        kept = next(kept for kept in self._kept if kept.batch.next_offset > watch.position)
+        if kept.batch.base_offset < watch.since:
+            return None
+        first, last = kept.spans.get(watch.prefix, (0, -1))
+        return BatchSpan(kept.batch, first, last + 1)
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    async def wait(self, watch: KeyWatch, seconds: float) -> None:
+        """Waits until there may be changes for a watch, or for so long, and moves it beyond those of others' keys."""
+        if watch.position < self._seen_to:  # some were looked up before it waits
+            await trio.lowlevel.checkpoint()
+            return
+        watch.waits = True
+        with trio.move_on_after(seconds):
+            await watch.signal.wait()
+        if watch.waits:
+            watch.waits = False
+            watch.position = max(watch.position, self._seen_to)
 
     def wake(self) -> None:
         """Wakes all watches: the log may have more than was applied."""
-        self._wake(list(self._watches))
+        watches = list(self._watches)
+        for watch in watches:
+            watch.waits = False
+        self._wake(watches)
 
     def _wake(self, watches: Sequence[KeyWatch]) -> None:
         """Wakes a few watches now, and the others in later turns: each sends its client something."""
         for watch in watches[:WOKEN_AT_ONCE]:
-            watch.wake()
+            watch.signal.set()
         rest = watches[WOKEN_AT_ONCE:]
         if rest and not self._ready:
             self._tasks.start_soon(self._wake_rest)
-        self._ready += rest
+        self._ready.update(dict.fromkeys(rest))
 
     async def _wake_rest(self) -> None:
         while self._ready:
             await self._clock.sleep(PAUSE_SECONDS)
             for _ in range(min(WOKEN_AT_ONCE, len(self._ready))):
-                self._ready.popleft().wake()
+                watch = next(iter(self._ready))
+                del self._ready[watch]
+                watch.signal.set()
 
     def end(self) -> None:
         """This broker has no further changes."""
         self._forget()
         for watch in list(self._watches):
             watch.is_over = True
-            watch.wake()
+            watch.signal.set()

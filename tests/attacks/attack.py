@@ -37,8 +37,9 @@ TIMED_RECORDS, TIMED_MS = 100_000, 1_000_000
 WIDE_PARTITIONS = 500
 CONDITIONAL_TOPIC, CONDITIONAL_PARTITIONS = "conditional", 20
 TABLE_TOPIC, DISK_TABLE_TOPIC, TABLE_KEYS = "table", "table-on-disk", 20_000
-TABLE_IDS: list[str] = []
-"""The id of the table, once it was created."""
+WATCHED_TOPIC, WATCHES = "watched-table", 1_000
+TABLE_IDS: dict[str, str] = {}
+"""The ids of tables, once they were created."""
 TERMED_RECORDS = 20_000
 """The most records of a batch on a topic whose records may have terms."""
 
@@ -182,11 +183,27 @@ def _fences(count: int) -> Iterator[bytes]:
 def _table_calls(kind: int, method: str, count: int, *args: Any) -> Iterator[bytes]:
     """As many native calls on the table, in one go; an argument that is a function gets the number of the call."""
     yield b"".join(rpc.encode([rpc.HELLO, rpc.MAGIC, [1], "broker", None]))
-    calls = []
-    for at in range(count):
+    yield from _in_one_go(_calls_on(TABLE_TOPIC, kind, method, range(count), *args))
+
+
+def _calls_on(table: str, kind: int, method: str, numbers: Iterable[int], *args: Any) -> Iterator[bytes]:
+    """One call with each number."""
+    for at in numbers:
         given = [arg(at) if callable(arg) else arg for arg in args]
-        calls.append(b"".join(rpc.encode([kind, at, method, [TABLE_TOPIC, TABLE_IDS[0], 0, *given]])))
-    yield from _in_one_go(calls)
+        yield b"".join(rpc.encode([kind, at, method, [table, TABLE_IDS[table], 0, *given]]))
+
+
+def _watched_transactions() -> Iterator[bytes]:
+    """Watches of one key each, and then transactions that put half of these keys, and as many others."""
+    yield b"".join(rpc.encode([rpc.HELLO, rpc.MAGIC, [1], "broker", None]))
+    key: Callable[[int], bytes] = lambda at: b"key %05d" % at  # noqa: E731
+    yield from _in_one_go(_calls_on(WATCHED_TOPIC, rpc.OPEN, "table_watch", range(WATCHES), key, 0))
+    puts = [["put", key(at), b"v", 0] for at in range(WATCHES // 2, WATCHES // 2 + 1_000)]
+    number: Callable[[int], int] = lambda at: at  # noqa: E731
+    writes = range(WATCHES, WATCHES + 10)
+    args = (b"w" * 16, number, 0, [], puts, [])
+    yield from _in_one_go(_calls_on(WATCHED_TOPIC, rpc.CALL, "table_write", writes, *args))
+    yield from [b""] * (WATCHES // 2 * len(writes))  # the changes
 
 
 def _wide_transactions() -> Iterator[bytes]:
@@ -341,5 +358,6 @@ ATTACKS = (
         2,
         native=True,
     ),
+    Attack("10 transactions of 1,000 puts beside 1,000 watches", _watched_transactions, native=True),
     Attack("1,000 watches in one go", partial(_table_calls, rpc.OPEN, "table_watch", 1_000, b"key", 0), 2, native=True),
 )

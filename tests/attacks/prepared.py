@@ -21,6 +21,7 @@ from attack import (
     TIMED_RECORDS,
     TIMED_TOPIC,
     TOPIC,
+    WATCHED_TOPIC,
     WIDE_PARTITIONS,
     WIDE_TOPIC,
 )
@@ -49,7 +50,7 @@ def prepare(address: tuple[str, int]) -> None:
     conditional = {"gnomon.conditional.write": "true"}
     topics.append(NewTopic(CONDITIONAL_TOPIC, CONDITIONAL_PARTITIONS, config=conditional))
     table = {"gnomon.view": "kv", "gnomon.view.engine": "memory"}
-    topics.append(NewTopic(TABLE_TOPIC, 1, config=table))
+    topics += [NewTopic(name, 1, config=table) for name in (TABLE_TOPIC, WATCHED_TOPIC)]
     topics.append(NewTopic(DISK_TABLE_TOPIC, 1, config={"gnomon.view": "kv"}))
     for created in admin.create_topics(topics).values():
         created.result(SECONDS_MAX)
@@ -78,8 +79,8 @@ def _produce_timed(address: tuple[str, int]) -> None:
 
 
 def _fill_table(admin: AdminClient, address: tuple[str, int]) -> None:
-    found = admin.describe_topics(TopicCollection([TABLE_TOPIC]))[TABLE_TOPIC].result(SECONDS_MAX)
-    TABLE_IDS[:] = [base64.urlsafe_b64decode(topic_id(found) + "==").hex()]
+    for name, found in admin.describe_topics(TopicCollection([TABLE_TOPIC, WATCHED_TOPIC])).items():
+        TABLE_IDS[name] = base64.urlsafe_b64decode(topic_id(found.result(SECONDS_MAX)) + "==").hex()
     for first in range(0, TABLE_KEYS, 5_000):
         records = [Record(delta, 0, b"key %05d" % (first + delta), b"v" * 60) for delta in range(5_000)]
         with socket.create_connection(address, timeout=SECONDS_MAX) as stream:

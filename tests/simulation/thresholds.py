@@ -28,7 +28,15 @@ from gnomon.broker.shadow import image
 from gnomon.broker.shadow import partition as shadow_partition
 from gnomon.broker.subscriptions import hosted_partition, stations
 from gnomon.broker.subscriptions.positions import segment_store
-from gnomon.broker.tables import hosted_table, kept_batches, table_expiry, table_log, table_state, table_watches
+from gnomon.broker.tables import (
+    hosted_table,
+    kept_batches,
+    table_expiry,
+    table_log,
+    table_state,
+    table_watches,
+    watched_batch,
+)
 from gnomon.broker.tables.snapshots import snapshot_ledgers, table_snapshots
 from gnomon.broker.tables.stored import disk_engine
 from gnomon.broker.tables.stored import removal as removal_of_tables
@@ -100,6 +108,9 @@ THRESHOLDS = tuple(
         (disk_engine, "COUNTED_AT_ONCE", (1, 2)),
         (removal_of_tables, "REMOVED_AT_ONCE", (1, 2)),
         (table_watches, "WOKEN_AT_ONCE", (1, 2)),
+        (table_watches, "UNSEEN_CHANGES_MAX", (1, 5)),
+        (watched_batch, "LOOKUPS_AT_ONCE", (1, 2)),
+        (table_methods, "SENT_AT_ONCE", (0, 1)),
         (table_watches, "KEPT_BYTES", (0, 1_000)),
         (turn_share, "SHARE_SECONDS", (-1,)),
     )

@@ -39,9 +39,10 @@ from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.unpacking.batch_client import BrokerItself
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.table_log import LogUnreadable
-from gnomon.broker.tables.table_state import AppliedBatch, TableState
+from gnomon.broker.tables.table_state import TableState
 from gnomon.broker.tables.table_watches import KeyWatch
 from gnomon.broker.tables.transaction import Transaction
+from gnomon.broker.tables.watched_batch import BatchSpan
 from gnomon.client.errors import Compacted, InvalidCall, NotLeader, NotTaken, OutcomeUnknown, Unavailable
 from gnomon.client.protocol import SCAN_BYTES_MAX
 from gnomon.log.entry import Offset
@@ -64,6 +65,8 @@ CHANGE_BYTES: Final = 100
 """A change counts as this many bytes besides its key and its value."""
 PARTS_AT_ONCE: Final = 50
 """A connection with a transaction of more operations and comparisons is read again once that is decided."""
+SENT_AT_ONCE: Final = 100
+"""If those of a watch are among more changes of a batch, one watch at a time is sent them."""
 SCANNED_AT_ONCE: Final = 50
 """Entries of a page between two looks at the clock."""
 SCAN_SECONDS: Final = 0.005
@@ -194,21 +197,20 @@ class TableMethods:
         while True:
             await call.room()
             watch.reads()
-            kept = table.watches.kept_at(watch.position)
-            if kept is not None:
+            kept = table.watches.kept_for(watch)
+            if kept is not None and kept.end - kept.first <= SENT_AT_ONCE:
                 sent = await _send(call, watch, [kept]) or sent
                 continue
             async with table.watches.reading:
                 if not call.has_room:
                     continue
-                batches = await _read(table, watch)
-                sent = await _send(call, watch, batches) or sent
-            if batches:
+                spans = await _read(table, watch) if kept is None else [kept]
+                sent = await _send(call, watch, spans) or sent
+            if spans:
                 continue
             if watch.is_over or not table.has_log:
                 raise NotLeader("another broker leads the partition from now on")
-            with trio.move_on_after(PROGRESS_SECONDS):
-                await watch.woken()
+            await table.watches.wait(watch, PROGRESS_SECONDS)
             if watch.position > sent:
                 sent = watch.position
                 call.item([sent, []])
@@ -254,41 +256,43 @@ class TableMethods:
         table.reads.read(look, refuse, stale=stale)
 
 
-async def _read(table: HostedTable, watch: KeyWatch) -> Sequence[AppliedBatch]:
+async def _read(table: HostedTable, watch: KeyWatch) -> Sequence[BatchSpan]:
     try:
-        return await table.log.changes_from(watch.position)
+        batches = await table.log.changes_from(watch.position)
+        return [BatchSpan(batch, 0, len(batch.changes)) for batch in batches]
     except (LedgerError, LogUnreadable) as error:
         raise Unavailable(str(error)) from error
 
 
-async def _send(call: Call, watch: KeyWatch, batches: Sequence[AppliedBatch]) -> Offset | None:
+async def _send(call: Call, watch: KeyWatch, spans: Sequence[BatchSpan]) -> Offset | None:
     """Sends the changes that a watch wants; returns the end of the last batch with some.
 
     It stops where the client takes no more, also within a batch, which is read again then: a client that is sent more
     ends its connection.
     """
     sent = None
-    for batch in batches:
-        for number, item in enumerate(items_of(batch, watch)):
+    for span in spans:
+        for number, item in enumerate(items_of(span, watch)):
             if number < watch.items_sent:
                 continue
             if not call.has_room:
                 return sent
             call.item(item)
             watch.items_sent = number + 1
-            sent = batch.next_offset
+            sent = span.batch.next_offset
             await trio.lowlevel.checkpoint()
-        watch.position = batch.next_offset
+        watch.position = span.batch.next_offset
         watch.items_sent = 0
     await trio.lowlevel.checkpoint()
     return sent
 
 
-def items_of(batch: AppliedBatch, watch: KeyWatch) -> Iterator[list[Any]]:
+def items_of(span: BatchSpan, watch: KeyWatch) -> Iterator[list[Any]]:
     """The items of a stream with the changes of one batch that a watch wants; none if it wants none of them."""
+    batch, first, end = span
     wanted: list[list[Any]] = []
     size_bytes, is_any = 0, False
-    for revision, (key, value, _, _, is_expiry) in enumerate(batch.changes, batch.base_offset):
+    for revision, (key, value, _, _, is_expiry) in enumerate(batch.changes[first:end], batch.base_offset + first):
         if revision >= watch.first and key.startswith(watch.prefix):
             wanted.append([revision, key, value, is_expiry])
             is_any = True
