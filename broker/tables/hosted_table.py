@@ -326,7 +326,10 @@ class HostedTable:
         """The batches that are not durable are lost, or they are read from the log later."""
         self._live = False
         self.state.lost()
-        self._kept.end()
+        if self._kept:
+            self._tasks.start_soon(in_turns, self._kept.end(), self._clock)
+        else:
+            self._kept.end()
 
     # --- loading --------------------------------------------------------------------------------------------------
 

@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import TableChanges, memory_bytes
 
 KEPT_BYTES_MAX: Final = 64 << 20
+"""Freeing so much at once takes 100 ms if it is many small changes."""
 
 
 class KeptBatch(NamedTuple):
@@ -62,8 +64,15 @@ class KeptBatches:
         """The oldest one is being applied."""
         self._bytes -= memory_bytes(self._batches.popleft().changes.changes)
 
-    def end(self) -> None:
-        """Nothing is kept from now on."""
+    def end(self) -> Iterator[None]:
+        """Nothing is kept from now on; frees what was, a batch in each step."""
+        batches, self._batches = self._batches, deque()
         self.first = None
-        self._batches.clear()
         self._bytes = 0
+        return _freed(batches)
+
+
+def _freed(batches: deque[KeptBatch]) -> Iterator[None]:
+    while batches:
+        batches.popleft()
+        yield

@@ -27,7 +27,7 @@ from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock
 
 KEPT_BYTES: Final = 4 << 20
-UNSEEN_CHANGES_MAX: Final = 100_000
+UNSEEN_CHANGES_MAX: Final = 40_000
 WOKEN_AT_ONCE: Final = 50
 """Watches that are woken in one turn; each takes some 30 us."""
 

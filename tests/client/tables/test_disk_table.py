@@ -201,7 +201,7 @@ def test_a_loading_ends_once_damage_is_found_in_the_table_and_the_next_one_begin
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look)
             view = await loading_beyond(broker, 30)
-            view._discard(RowDamaged("found by the test"))
+            view.discard(RowDamaged("found by the test"))
         assert [fields["reason"] for name, fields in broker.events if name == "table_not_loaded"] == [
             "the table was let go while it was loaded"
         ]
