@@ -31,8 +31,8 @@ from gnomon.broker.tables.table_log import RECORDS_AT_ONCE_MAX, LogUnreadable, T
 from gnomon.broker.tables.table_origin import TableHome, TableOrigin, TableTooLarge
 from gnomon.broker.tables.table_reads import TableReads
 from gnomon.broker.tables.table_state import AppliedBatch, TableState
-from gnomon.broker.tables.table_watches import TableWatches
 from gnomon.broker.tables.transaction import Transaction, batch_of, decide
+from gnomon.broker.tables.watches.table_watches import TableWatches
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import KeyChange, KeyPlacement, TableChanges, produced_changes
 from gnomon.log.tables.key_entry import NO_REVISION

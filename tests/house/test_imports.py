@@ -74,7 +74,7 @@ PURE = (
     "broker/tables/engines/table_image.py",
     "broker/tables/table_state.py",
     "broker/tables/transaction.py",
-    "broker/tables/watched_batch.py",
+    "broker/tables/watches/watched_batch.py",
     "log/tables",
     "log/segment_record.py",
     "broker/shadow/image.py",

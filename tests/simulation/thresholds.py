@@ -34,12 +34,11 @@ from gnomon.broker.tables import (
     table_expiry,
     table_log,
     table_state,
-    table_watches,
-    watched_batch,
 )
 from gnomon.broker.tables.snapshots import snapshot_ledgers, table_snapshots
 from gnomon.broker.tables.stored import disk_engine
 from gnomon.broker.tables.stored import removal as removal_of_tables
+from gnomon.broker.tables.watches import table_watches, watched_batch
 from gnomon.log import chains, log_reader
 from gnomon.metadata import service, state
 from gnomon.runtime.loop import paced, turn_share

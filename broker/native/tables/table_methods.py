@@ -40,9 +40,9 @@ from gnomon.broker.partition.unpacking.batch_client import BrokerItself
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.table_log import LogUnreadable
 from gnomon.broker.tables.table_state import TableState
-from gnomon.broker.tables.table_watches import KeyWatch
 from gnomon.broker.tables.transaction import Transaction
-from gnomon.broker.tables.watched_batch import BatchSpan
+from gnomon.broker.tables.watches.table_watches import KeyWatch
+from gnomon.broker.tables.watches.watched_batch import BatchSpan
 from gnomon.client.errors import Compacted, InvalidCall, NotLeader, NotTaken, OutcomeUnknown, Unavailable
 from gnomon.client.protocol import SCAN_BYTES_MAX
 from gnomon.log.entry import Offset

@@ -11,10 +11,10 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.broker.tables import table_watches, watched_batch
 from gnomon.broker.tables.table_state import AppliedBatch
-from gnomon.broker.tables.table_watches import KeyWatch, TableWatches
-from gnomon.broker.tables.watched_batch import BatchSpan, WatchedBatch, WatchedPrefixes
+from gnomon.broker.tables.watches import table_watches, watched_batch
+from gnomon.broker.tables.watches.table_watches import KeyWatch, TableWatches
+from gnomon.broker.tables.watches.watched_batch import BatchSpan, WatchedBatch, WatchedPrefixes
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import NO_TTL, KeyChange
 from gnomon.testing.simulation.simulation import Simulation, simulate

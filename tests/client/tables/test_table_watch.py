@@ -11,7 +11,7 @@ import trio
 from native_calls import native, play
 
 from gnomon.broker.native.tables.table_methods import PROGRESS_SECONDS
-from gnomon.broker.tables.table_watches import KEPT_BYTES
+from gnomon.broker.tables.watches.table_watches import KEPT_BYTES
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import BrokerUnreachable, Compacted, InvalidCall, NotATable
 from gnomon.client.leaders import TRY_SECONDS

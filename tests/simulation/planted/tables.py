@@ -12,7 +12,7 @@ from gnomon.broker.kafka import configs
 from gnomon.broker.tables.recent_operations import RecentOperations
 from gnomon.broker.tables.table_reads import TableReads
 from gnomon.broker.tables.table_state import TableState
-from gnomon.broker.tables.table_watches import KeyWatch
+from gnomon.broker.tables.watches.table_watches import KeyWatch
 from gnomon.client.tables.table_partition import TablePartition
 from gnomon.log.tables.changes import KeyPlacement
 from gnomon.log.tables.key_entry import KeyEntry
@@ -206,7 +206,7 @@ def one_behind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TablePartition, "watch", lambda partition, prefix, at: watch(partition, prefix, max(0, at - 1)))
 
 
-@planted("a watch that waits passes over a change of its keys", breaks="broker.tables.table_watches 3")
+@planted("a watch that waits passes over a change of its keys", breaks="broker.tables.watches.table_watches 3")
 def passed_over(patch: pytest.MonkeyPatch) -> None:
     found = KeyWatch.found
     patch.setattr(KeyWatch, "found", lambda watch, base_offset: found(watch, base_offset + 1))

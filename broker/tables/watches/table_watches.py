@@ -19,7 +19,7 @@ from typing import Final
 import trio
 
 from gnomon.broker.tables.table_state import AppliedBatch
-from gnomon.broker.tables.watched_batch import BatchSpan, WatchedBatch, WatchedPrefixes
+from gnomon.broker.tables.watches.watched_batch import BatchSpan, WatchedBatch, WatchedPrefixes
 from gnomon.log.entry import Offset
 from gnomon.runtime.loop.paced import PAUSE_SECONDS, in_turns
 from gnomon.runtime.signal import Signal

@@ -1,0 +1,1 @@
+"""Watches of tables: the changes of keys, as clients are sent them."""
