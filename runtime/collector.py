@@ -5,8 +5,8 @@ subscriptions, tenths of a second. CPython (3.11) makes a full pass after ten pa
 objects added to the oldest generation since the last full pass exceed a quarter of the survivors of that pass.
 
 1. Survivors of a full pass are frozen (`gc.freeze`), so the next full pass looks only at newer objects. These are some
-   28,000 when many arrive at once, and take 3 ms: a full pass begins when allocations exceed releases by 700 × 10 × 4,
-   instead of CPython's 700 × 10 × 10.
+   14,000 when many arrive at once, and take 1.5 ms, on a slow machine 5: a full pass begins when allocations exceed
+   releases by 700 × 10 × 2, instead of CPython's 700 × 10 × 10.
 2. Frozen objects are still freed by their reference counts. Only cycles of frozen objects are not found when they
    become garbage.
 3. If, after a full pass, more than BLOCKS_MIN memory blocks (some 150 MB) are in use, and more than twice as many as
@@ -25,7 +25,7 @@ from typing import Any, Final
 BLOCKS_MIN: Final = 2_000_000
 """Blocks of Python's allocator; most objects are one or two blocks of some 75 bytes."""
 OLDEST: Final = 2
-THRESHOLDS: Final = (700, 10, 4)
+THRESHOLDS: Final = (700, 10, 2)
 
 
 class _Collector:

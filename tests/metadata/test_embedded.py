@@ -26,7 +26,7 @@ from gnomon.metadata.client import (
     Revision,
     TxnOutcome,
 )
-from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
+from gnomon.metadata.embedded import DATABASES, REQUESTS_PER_COMMIT_MAX, EmbeddedMetadata
 from gnomon.metadata.sealed import seal
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFailed, DiskFull, Durability
@@ -108,6 +108,23 @@ def test_a_refusal_that_depends_on_an_unfinished_write_waits_for_that_write(mach
             await wait_all_tasks_blocked()
             assert isinstance(first.error, MetadataFull)
             assert isinstance(second.error, MetadataFull)
+
+    machine.run_opened(main)
+
+
+def test_a_commit_answers_no_more_requests_than_a_turn_has_room_for(machine: Any) -> None:
+    count = 2 * REQUESTS_PER_COMMIT_MAX + 1
+
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        environment.held = True
+        async with calls() as start:
+            puts = [await start(metadata.txn([], [Put(f"{number}", b"")])) for number in range(count)]
+            answered = []
+            while not answered or answered[-1] < count:
+                environment.release()
+                await wait_all_tasks_blocked()
+                answered.append(sum(put.answered for put in puts))
+            assert answered == [1, 1 + REQUESTS_PER_COMMIT_MAX, count]
 
     machine.run_opened(main)
 
