@@ -129,7 +129,7 @@ class TableLog:
         return list((await self.changes_of(batches[0], header)).changes)
 
     async def identity_before(self, end: Offset) -> bytes | None:
-        """The identity of the durable batch with the record before `end`; None if the log has no such record.
+        """The identity of the durable batch with the record before `end`; None if the log does not have it now.
 
         Raises:
             LedgerError: it cannot be read.
@@ -142,6 +142,8 @@ class TableLog:
                 return None
             with LocalViews() as views:
                 batch = LogPositions(log, partition).batch(Offset(end - 1), views)
+                if batch.base_offset >= end:  # the one that was asked for is trimmed
+                    return None
                 place = (batch.segment, batch.entry, batch.base_offset, batch.next_offset)
                 packed: bytes = msgpack.packb([*place, parse_batch(batch.records).crc])
                 return packed

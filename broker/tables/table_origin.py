@@ -133,13 +133,22 @@ class TableOrigin:
         return _state_of(stored, position.applied), stored.engine
 
     async def _why_not(self, end: Offset, identity: bytes | None, log: LogBounds) -> str | None:
-        """The reason why what was applied up to `end` is no prefix of the log; None if it is one."""
+        """The reason why what was applied up to `end` is no prefix of the log; None if it is one.
+
+        Raises:
+            LedgerError: the log cannot be read now.
+            LogUnreadable: the log does not have the batch before `end` now. A shadow learns late of a trim.
+        """
         if end > log.high_watermark:
             return f"it has applied the log to offset {end}, and the log ends at {log.high_watermark}"
         if end <= log.start_offset and end + log.start_offset:
             return f"the log begins at offset {log.start_offset}, and has no batch before {end} to compare"
-        if end and await self._log.identity_before(end) != identity:
-            return f"the log has another batch before offset {end} than the one that was applied"
+        if end:
+            found = await self._log.identity_before(end)
+            if found is None:
+                raise LogUnreadable(f"the batch before offset {end} is trimmed, or the partition was opened again")
+            if found != identity:
+                return f"the log has another batch before offset {end} than the one that was applied"
         return None
 
     # --- restoring --------------------------------------------------------------------------------------------------

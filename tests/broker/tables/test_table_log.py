@@ -12,9 +12,11 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the module beside these te
 
 from table_logs import log_with
 
+from gnomon.bookie.ids import EntryId
 from gnomon.broker.tables.table_log import LogUnreadable
 from gnomon.client.errors import Compacted
-from gnomon.log.entry import Offset
+from gnomon.log.entry import LeaderEpoch, Offset
+from gnomon.log.log_positions import Batch, LogPositions
 from gnomon.wire.kafka.records import Record, build_batch
 
 
@@ -41,6 +43,19 @@ def test_a_watch_does_not_pass_over_records_that_are_trimmed() -> None:  # 2
                 await log.changes_from(Offset(3))
             assert refused.value.first == 16
             assert [batch.base_offset for batch in await log.changes_from(Offset(16))] == [16, 17]
+
+    trio.run(main)
+
+
+def test_a_batch_after_one_that_is_trimmed_has_not_its_identity(monkeypatch: pytest.MonkeyPatch) -> None:  # 3
+    later = Batch(Offset(0), EntryId(4), Offset(16), Offset(17), LeaderEpoch(1), memoryview(batch_at(16)))
+    monkeypatch.setattr(LogPositions, "batch", lambda positions, offset, views: later)
+
+    async def main() -> None:
+        log, _ = log_with([batch_at(16)], start=0, end=17)
+        assert await log.identity_before(Offset(3)) is None
+        assert await log.identity_before(Offset(16)) is None
+        assert await log.identity_before(Offset(17)) is not None
 
     trio.run(main)
 
