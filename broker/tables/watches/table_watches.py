@@ -5,14 +5,14 @@
 2. The keys of a batch that was applied are looked up among those that are watched (`watched_batch`), in several turns
    if there are many.
 3. A watch that waits at the end is woken only by a batch with one of its keys. Other batches move its position.
-4. The last batches are kept up to KEPT_BYTES: many watches that follow the end read and unpack no batch again.
+4. The last batches are kept up to KEPT_BYTES: the many watches that follow the end read and unpack no batch again.
 5. If more than UNSEEN_CHANGES_MAX changes wait to be looked up, or some were not applied here, all watches are woken,
    and read the log.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -68,7 +68,7 @@ class TableWatches:
         """No watch, and no batch."""
         self._clock = clock
         self._tasks = tasks
-        self._ready: dict[KeyWatch, None] = {}
+        self._ready: OrderedDict[KeyWatch, None] = OrderedDict()
         """Watches to wake, in later turns."""
         self._watches: dict[KeyWatch, None] = {}
         self._prefixes: WatchedPrefixes[KeyWatch] = WatchedPrefixes()
@@ -79,7 +79,8 @@ class TableWatches:
         self._applied_to = Offset(0)
         self._seen_to = Offset(0)
         """The keys of all batches below this offset are looked up, or their watches woken."""
-        self._kept: deque[WatchedBatch] = deque()
+        self._kept: OrderedDict[Offset, WatchedBatch] = OrderedDict()
+        """The last batches, by their first offset."""
         self._kept_bytes = 0
         self.reading = trio.Lock()
         """Held by the one watch that reads from the log, or from a long batch: the changes that it has read are in
@@ -154,20 +155,15 @@ class TableWatches:
         self._wake(found)
 
     def _keep(self, watched: WatchedBatch) -> None:
-        if self._kept and self._kept[-1].batch.next_offset != watched.batch.base_offset:
-            self._kept.clear()
-            self._kept_bytes = 0
-        self._kept.append(watched)
+        self._kept[watched.batch.base_offset] = watched
         self._kept_bytes += watched.bytes_used
         while self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= self._kept.popleft().bytes_used
+            self._kept_bytes -= self._kept.popitem(last=False)[1].bytes_used
 
     def kept_for(self, watch: KeyWatch) -> BatchSpan | None:
-        """The kept batch at the position of a watch; None if it is not kept, or is from before `watch.since`."""
-        if not self._kept or not self._kept[0].batch.base_offset <= watch.position < self._kept[-1].batch.next_offset:
-            return None
-        kept = next(kept for kept in self._kept if kept.batch.next_offset > watch.position)
-        if kept.batch.base_offset < watch.since:
+        """The kept batch that begins at the position of a watch; None if there is none from `watch.since` on."""
+        kept = self._kept.get(watch.position)
+        if kept is None or kept.batch.base_offset < watch.since:
             return None
         first, last = kept.spans.get(watch.prefix, (0, -1))
         return BatchSpan(kept.batch, first, last + 1)
@@ -206,8 +202,7 @@ class TableWatches:
         while self._ready:
             await self._clock.sleep(PAUSE_SECONDS)
             for _ in range(min(WOKEN_AT_ONCE, len(self._ready))):
-                watch = next(iter(self._ready))
-                del self._ready[watch]
+                watch, _ = self._ready.popitem(last=False)
                 watch.signal.set()
 
     def end(self) -> None:
