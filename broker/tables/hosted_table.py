@@ -108,7 +108,7 @@ class HostedTable:
         self._applying = False
         self.reads = TableReads(partition, self, share.paced, share.clock, share.timers)
         """The calls that read, or wait until the table is live."""
-        self.watches = TableWatches(share.clock, share.tasks)
+        self.watches = TableWatches(share.watches_memory, share.clock, share.tasks)
         """The watches of clients."""
         self._next_refusal_logged = float("-inf")
         """The monotonic second from which on a refused batch is logged."""

@@ -24,6 +24,7 @@ from gnomon.broker.tables.stored.tables_store import TablesStore
 from gnomon.broker.tables.table_counts import TableCounts
 from gnomon.broker.tables.table_origin import TableHome
 from gnomon.broker.tables.table_replica import TableReplica
+from gnomon.broker.tables.watches.table_watches import WatchesMemory
 from gnomon.log.tables.changes import KeyPlacement
 from gnomon.log.topic import Topic
 from gnomon.runtime.logs import Logger
@@ -61,7 +62,7 @@ class HostedTables:
         self._replicas: dict[tuple[uuid.UUID, int], TableReplica] = {}
         paced = PacedCalls(world.clock, self._tasks)
         self._share = TablesShare(
-            settings, batch_thread, world.clock, timers, self._tasks, paced, trio.Lock(), self.counts
+            settings, batch_thread, world.clock, timers, self._tasks, paced, WatchesMemory(), trio.Lock(), self.counts
         )
         self.memory = TablesMemory(settings.memory_bytes_max)
         """Counts the entries of the tables in memory."""

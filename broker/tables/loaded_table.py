@@ -20,6 +20,7 @@ from gnomon.broker.tables.table_counts import TableCounts
 from gnomon.broker.tables.table_flushes import TableFlushes
 from gnomon.broker.tables.table_log import TableLog
 from gnomon.broker.tables.table_state import TableState
+from gnomon.broker.tables.watches.table_watches import WatchesMemory
 from gnomon.log.entry import Offset
 from gnomon.log.log_reader import LogBounds
 from gnomon.log.tables.changes import TableChanges
@@ -46,6 +47,7 @@ class TablesShare(NamedTuple):
     tasks: Tasks
     paced: PacedCalls
     """Runs the calls that read tables."""
+    watches_memory: WatchesMemory
     one_snapshot: trio.Lock
     """Held while a snapshot is taken."""
     counts: TableCounts

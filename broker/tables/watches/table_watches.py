@@ -5,7 +5,8 @@
 2. The keys of a batch that was applied are looked up among those that are watched (`watched_batch`), in several turns
    if there are many.
 3. A watch that waits at the end is woken only by a batch with one of its keys. Other batches move its position.
-4. The last batches are kept up to KEPT_BYTES: the many watches that follow the end read and unpack no batch again.
+4. The last batches are kept up to KEPT_BYTES, those of all tables up to ALL_KEPT_BYTES: the many watches that follow
+   the end read and unpack no batch again.
 5. If more than UNSEEN_CHANGES_MAX changes wait to be looked up, or some were not applied here, all watches are woken,
    and read the log.
 """
@@ -27,6 +28,7 @@ from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock
 
 KEPT_BYTES: Final = 4 << 20
+ALL_KEPT_BYTES: Final = 64 << 20
 UNSEEN_CHANGES_MAX: Final = 40_000
 WOKEN_AT_ONCE: Final = 50
 """Watches that are woken in one turn; each takes some 30 us."""
@@ -61,11 +63,20 @@ class KeyWatch:
             self.position = max(self.position, base_offset)
 
 
+class WatchesMemory:
+    """Counts the bytes of the batches that the tables of a broker keep for their watches."""
+
+    def __init__(self) -> None:
+        """Nothing is kept."""
+        self.bytes_used = 0
+
+
 class TableWatches:
     """The watches of one partition."""
 
-    def __init__(self, clock: Clock, tasks: Tasks) -> None:
-        """No watch, and no batch."""
+    def __init__(self, memory: WatchesMemory, clock: Clock, tasks: Tasks) -> None:
+        """No watch, and no batch; `memory` counts those of all tables."""
+        self._memory = memory
         self._clock = clock
         self._tasks = tasks
         self._ready: OrderedDict[KeyWatch, None] = OrderedDict()
@@ -105,7 +116,7 @@ class TableWatches:
 
     def _forget(self) -> None:
         self._kept.clear()
-        self._kept_bytes = 0
+        self._count(-self._kept_bytes)
         self._unseen.clear()
         self._unseen_changes = 0
 
@@ -156,9 +167,13 @@ class TableWatches:
 
     def _keep(self, watched: WatchedBatch) -> None:
         self._kept[watched.batch.base_offset] = watched
-        self._kept_bytes += watched.bytes_used
-        while self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= self._kept.popitem(last=False)[1].bytes_used
+        self._count(watched.bytes_used)
+        while self._kept and (self._kept_bytes > KEPT_BYTES or self._memory.bytes_used > ALL_KEPT_BYTES):
+            self._count(-self._kept.popitem(last=False)[1].bytes_used)
+
+    def _count(self, more_bytes: int) -> None:
+        self._kept_bytes += more_bytes
+        self._memory.bytes_used += more_bytes
 
     def kept_for(self, watch: KeyWatch) -> BatchSpan | None:
         """The kept batch that begins at the position of a watch; None if there is none from `watch.since` on."""

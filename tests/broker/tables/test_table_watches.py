@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gnomon.broker.tables.table_state import AppliedBatch
 from gnomon.broker.tables.watches import table_watches, watched_batch
-from gnomon.broker.tables.watches.table_watches import KeyWatch, TableWatches
+from gnomon.broker.tables.watches.table_watches import KeyWatch, TableWatches, WatchesMemory
 from gnomon.broker.tables.watches.watched_batch import BatchSpan, WatchedBatch, WatchedPrefixes
 from gnomon.log.entry import Offset
 from gnomon.log.tables.changes import NO_TTL, KeyChange
@@ -43,7 +43,7 @@ def with_watches(work: Callable[[TableWatches, trio.Nursery], Awaitable[None]]) 
 
     async def scenario(simulation: Simulation) -> None:
         async with trio.open_nursery() as nursery:
-            await work(TableWatches(simulation.clock, nursery), nursery)
+            await work(TableWatches(WatchesMemory(), simulation.clock, nursery), nursery)
 
     return simulate(1, scenario).virtual_seconds
 
@@ -199,6 +199,29 @@ def test_the_last_batches_are_kept_while_there_are_watches(monkeypatch: pytest.M
         assert len(watches) == 1
 
     with_watches(work)
+
+
+def test_the_tables_of_a_broker_keep_batches_up_to_a_common_bound(monkeypatch: pytest.MonkeyPatch) -> None:  # 4
+    monkeypatch.setattr(table_watches, "ALL_KEPT_BYTES", 1_000)
+    memory = WatchesMemory()
+
+    async def scenario(simulation: Simulation) -> None:
+        async with trio.open_nursery() as nursery:
+            tables = [TableWatches(memory, simulation.clock, nursery) for _ in range(2)]
+            one, two = [begun(table, b"a") for table in tables]
+            for offset in range(4):
+                tables[0].applied(batch_at(offset, [b"a"]))
+                tables[1].applied(batch_at(offset, [b"a"] * 4))
+            assert memory.bytes_used == 4 * 202
+            assert tables[0].kept_for(one) is not None
+            assert tables[1].kept_for(two) is None
+            tables[0].remove(one)
+            assert memory.bytes_used == 0
+            tables[1].applied(batch_at(4, [b"a"] * 4))
+            two.position = Offset(4)
+            assert tables[1].kept_for(two) is not None
+
+    simulate(1, scenario)
 
 
 @pytest.mark.parametrize("seed", range(30))
