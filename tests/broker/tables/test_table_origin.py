@@ -1,4 +1,4 @@
-"""What a table begins with, where the log does not say whether it fits; numbers cite those of `table_origin`."""
+"""The beginning of a table where the log does not say whether a snapshot fits; numbers cite those of `table_origin`."""
 
 from __future__ import annotations
 
