@@ -72,7 +72,7 @@ def arguments(method: NativeMethod, topic: str) -> list[Any]:
         NativeMethod.TABLE_WRITE: [topic, "", 0, b"w" * 16, 0, 0, [], [["put", b"k", b"v", 0]], []],
         NativeMethod.TABLE_GET: [topic, "", 0, b"k", False],
         NativeMethod.TABLE_SCAN: [topic, "", 0, b"", None, 10, False, False],
-        NativeMethod.TABLE_COUNT: [topic, "", 0, b""],
+        NativeMethod.TABLE_COUNT: [topic, "", 0, b"", False],
         NativeMethod.TABLE_WATCH: [topic, "", 0, b"", 0],
         NativeMethod.TABLE_SNAPSHOT: [topic, "", 0],
         NativeMethod.TABLE_PARTS: [topic, "", 0],

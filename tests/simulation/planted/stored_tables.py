@@ -153,7 +153,7 @@ def damage_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(forms, "unseal", lambda key, stored: bytes(stored[:-4]))
 
 
-@planted("a snapshot has entries of later revisions", breaks="log.tables.snapshot_form 1", quick=True)
+@planted("a snapshot has entries of later revisions", breaks="log.tables.snapshot_form 1")
 def of_two_revisions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TableImage, "wants", lambda image, key: False)
 
