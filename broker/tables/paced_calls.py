@@ -1,13 +1,15 @@
-"""Calls that share a bounded part of each turn of the event loop, in their order.
+"""Calls that share a bounded part of each turn of the event loop.
 
 1. As long as the calls since the last pause took less than SHARE_SECONDS, a call runs at once. Then the calls queue,
    and go on after a pause in which others have their turn.
-2. A call whose stream has a share of its own (`turn_share`) runs at once unless calls wait before it.
+2. A call whose stream has a share of its own (`turn_share`) runs at once unless calls of its owner wait before it.
+3. Those of an owner, as of a table, run in their order. Owners take turns: the many calls of one delay those of others
+   by one call each.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from gnomon.runtime.loop.paced import PAUSE_SECONDS
@@ -23,14 +25,15 @@ class PacedCalls:
         """No call was made."""
         self._clock = clock
         self._tasks = tasks
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queues: OrderedDict[object, deque[Callable[[], None]]] = OrderedDict()
+        """The calls that wait, by their owner; that of the next one is the first."""
         self._pausing = False
         self._spent_seconds = 0.0
 
-    def run(self, call: Callable[[], None]) -> None:
-        """Runs a call now, or in a later turn after those that wait."""
+    def run(self, owner: object, call: Callable[[], None]) -> None:
+        """Runs a call now, or in a later turn after those of its owner that wait."""
         if self._pausing:
-            self._queue.append(call)
+            self._wait(owner, call)
             return
         spent_before, began = self._spent_seconds, self._clock.monotonic()
         call()  # may run others
@@ -38,12 +41,15 @@ class PacedCalls:
         if self._spent_seconds >= SHARE_SECONDS and not self._pausing:
             self._pause()
 
-    def run_shared(self, call: Callable[[], None]) -> None:
+    def run_shared(self, owner: object, call: Callable[[], None]) -> None:
         """Runs a call of a stream with a share of its own (invariant 2)."""
-        if self._queue:
-            self._queue.append(call)
+        if owner in self._queues:
+            self._wait(owner, call)
         else:
             call()
+
+    def _wait(self, owner: object, call: Callable[[], None]) -> None:
+        self._queues.setdefault(owner, deque()).append(call)
 
     def _pause(self) -> None:
         self._pausing = True
@@ -53,11 +59,18 @@ class PacedCalls:
         while True:
             await self._clock.sleep(PAUSE_SECONDS)
             began, self._spent_seconds = self._clock.monotonic(), 0.0
-            while self._queue:
-                self._queue.popleft()()
+            while self._queues:
+                self._run_next()
                 self._spent_seconds = self._clock.monotonic() - began
                 if self._spent_seconds >= SHARE_SECONDS:
                     break
-            if not self._queue:
+            if not self._queues:
                 self._pausing = False
                 return
+
+    def _run_next(self) -> None:
+        owner, queue = self._queues.popitem(last=False)
+        call = queue.popleft()
+        if queue:
+            self._queues[owner] = queue
+        call()

@@ -86,7 +86,7 @@ class TableReads:
         """Calls `ready` once the table is live, or is not within WAIT_SECONDS."""
         self._table.use()
         if self._table.is_live:
-            self._paced.run_shared(partial(ready, None))
+            self._paced.run_shared(self, partial(ready, None))
             return
         if not self._waiting:
             self._timers.call_at(self._clock.monotonic() + WAIT_SECONDS, self._end_waiting)
@@ -101,7 +101,7 @@ class TableReads:
         """The table is live, or is not because of `reason`: answers the calls that wait for it."""
         waiting, self._waiting = self._waiting, []
         for ready in waiting:
-            self._paced.run(partial(ready, reason))
+            self._paced.run(self, partial(ready, reason))
 
     def read(self, look: Look, refuse: Refuse, *, stale: bool = False) -> None:
         """Calls `look` with the state once that is as new as the call, or `refuse` with the reason why it is not.
@@ -114,7 +114,7 @@ class TableReads:
             self.when_live(ready)
             return
         self._table.use()  # opens the log again
-        self._paced.run(partial(ready, None))
+        self._paced.run(self, partial(ready, None))
 
     @property
     def _shows_all(self) -> bool:
@@ -142,7 +142,7 @@ class TableReads:
 
     def _look(self, look: Look, refuse: Refuse) -> None:
         """Has a read look at the state, in this turn or soon, once no batch is half applied."""
-        self._paced.run(partial(self._look_now, look, refuse))
+        self._paced.run(self, partial(self._look_now, look, refuse))
 
     def _look_now(self, look: Look, refuse: Refuse) -> None:
         if not self._table.is_used:

@@ -44,7 +44,7 @@ async def run(seconds: list[float], *, last_is_shared: bool = False) -> list[tup
         paced = PacedCalls(clock, nursery)
         for number, takes in enumerate(seconds):
             is_shared = last_is_shared and number == len(seconds) - 1
-            (paced.run_shared if is_shared else paced.run)(call(number, takes))
+            (paced.run_shared if is_shared else paced.run)("owner", call(number, takes))
     return found
 
 
@@ -77,7 +77,29 @@ def test_a_call_that_makes_the_call_that_spends_the_share_pauses_once() -> None:
         async with trio.open_nursery() as nursery:
             paced = PacedCalls(clock, nursery)
             for _ in range(4):
-                paced.run(lambda: paced.run(work))
+                paced.run("owner", lambda: paced.run("owner", work))
         return found
 
     assert trio.run(turns) == [0, 1, 2, 3]
+
+
+def test_the_many_calls_of_one_owner_delay_those_of_others_by_one_each() -> None:  # 3
+    async def owners() -> list[str]:
+        clock, found = SlowClock(), list[str]()
+
+        def call(owner: str) -> Callable[[], None]:
+            def work() -> None:
+                clock.now += SHARE_SECONDS
+                found.append(owner)
+
+            return work
+
+        async with trio.open_nursery() as nursery:
+            paced = PacedCalls(clock, nursery)
+            for owner in ["a"] * 5 + ["b"] * 2 + ["c"]:
+                paced.run(owner, call(owner))
+            paced.run_shared("d", call("d"))  # nothing of its owner waits
+            paced.run_shared("c", call("c"))
+        return found
+
+    assert trio.run(owners) == ["a", "d", "a", "b", "c", "a", "b", "c", "a", "a"]
