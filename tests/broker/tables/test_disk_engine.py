@@ -197,6 +197,24 @@ def test_a_table_does_not_see_the_rows_of_its_neighbours(tmp_path: Path) -> None
         assert list(found) == []
 
 
+@pytest.mark.parametrize("expires_ms", [NEVER, 9, None])
+def test_the_expiry_of_a_stored_value_goes_when_it_is_replaced_or_deleted(
+    tmp_path: Path, expires_ms: int | None
+) -> None:
+    environment, engine = new_engine(tmp_path)
+    engine.put(b"k", pack_entry(b"old", 1, 1, 1, 5), None)
+    flush(engine)
+    if expires_ms is None:
+        engine.delete(b"k", engine.get(b"k"))
+    else:
+        engine.put(b"k", pack_entry(b"new", 2, 1, 2, expires_ms), engine.get(b"k"))
+    flush(engine)
+    with environment.read() as transaction:
+        rows = [bytes(row) for row, _ in transaction.cursor(environment.databases[forms.EXPIRIES])]
+    assert rows == ([forms.expiry_row(1, 9, b"k")] if expires_ms == 9 else [])
+    assert engine.next_expiry_ms == (9 if expires_ms == 9 else None)
+
+
 def test_many_keys_are_counted_in_several_turns(tmp_path: Path) -> None:
     _, engine = new_engine(tmp_path)
     for number in range(COUNTED_AT_ONCE + 5):
