@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+import trio
+
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.errors import KafkaError, metadata_refusals
 from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.kafka.connections.request import Handler, Request
+from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.readable import Readable
 from gnomon.broker.partition.unpacking.batch_thread import BatchThread
 from gnomon.broker.placement.placement import Placement
@@ -162,6 +165,8 @@ class PositionHandlers:
             if log is None:
                 raise _not_opened(partition)
             before = log.high_watermark if item.offset == -1 else Offset(item.offset)
+            if before > log.high_watermark and not await _is_its_end(partition):
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker may have continued the log")
             if not 0 <= before <= log.high_watermark:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {log.high_watermark}")
             with metadata_refusals():
@@ -169,6 +174,19 @@ class PositionHandlers:
         except KafkaError as error:
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
+
+
+async def _is_its_end(partition: Partition) -> bool:
+    """Whether the log certainly ends where this broker says, since no other one has continued it (`read_index`)."""
+    confirmed, found = trio.Event(), list[bool]()
+
+    def done(certain: bool) -> None:
+        found.append(certain)
+        confirmed.set()
+
+    partition.confirm(done)
+    await confirmed.wait()
+    return found[0]
 
 
 def _not_opened(partition: Readable) -> KafkaError:

@@ -35,6 +35,12 @@ from gnomon.wire.kafka.messages.positions import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from gnomon.wire.kafka.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 
 
 def test_the_partitions_of_a_killed_broker_are_served_by_another_within_the_lease_plus_a_second() -> None:
@@ -224,6 +230,30 @@ def test_a_replaced_leader_that_lags_redirects_a_reader_that_is_ahead_of_it() ->
                 assert await fetch(connection, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
                 await client.world.clock.sleep(0.1)
         assert await fetch(await at(client, new), 2) == (ErrorCode.NONE, 2)
+
+    on_one_partition(10, 2, work)
+
+
+def test_a_replaced_leader_that_lags_does_not_call_an_offset_to_delete_to_beyond_the_end() -> None:
+    async def delete(connection: WireConnection, offset: int) -> ErrorCode:
+        topic = DeleteRecordsTopic(name="orders", partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
+        answer = await connection.request(DeleteRecordsRequest(topics=[topic]), 2, DeleteRecordsResponse)
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
+        new = cluster.leader("orders", 0)
+        old = 3 - new
+        cluster.brokers[new].kill()
+        await cluster.settled(old)
+        connection = await at(client, old)
+        assert await produce_one(connection) is ErrorCode.NONE
+        assert await delete(connection, 7) is ErrorCode.OFFSET_OUT_OF_RANGE
+        with unheard(cluster, old):
+            await rejoin(cluster, new)
+            assert await produce_one(await at(client, new)) is ErrorCode.NONE
+            assert await fetch(connection, 1) == (ErrorCode.NONE, 1), "it has heard of it: the test shows nothing"
+            assert await delete(connection, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await delete(await at(client, new), 2) is ErrorCode.NONE
 
     on_one_partition(10, 2, work)
 
