@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
@@ -214,18 +215,26 @@ def test_a_producer_gets_an_out_of_order_error_only_while_the_metadata_answers()
     on_one_partition(9, 1, work)
 
 
+@asynccontextmanager
+async def replaced(cluster: BrokerCluster, client: WireCluster) -> AsyncIterator[tuple[WireConnection, int]]:
+    """A connection to a leader that has one record and does not learn of its successor, which has two; and the
+    successor's number."""
+    new = cluster.leader("orders", 0)
+    old = 3 - new
+    cluster.brokers[new].kill()
+    await cluster.settled(old)
+    connection = await at(client, old)
+    assert await produce_one(connection) is ErrorCode.NONE
+    with unheard(cluster, old):
+        await rejoin(cluster, new)
+        assert await produce_one(await at(client, new)) is ErrorCode.NONE
+        assert await fetch(connection, 1) == (ErrorCode.NONE, 1), "it has heard of it: the test shows nothing"
+        yield connection, new
+
+
 def test_a_replaced_leader_that_lags_redirects_a_reader_that_is_ahead_of_it() -> None:
     async def work(cluster: BrokerCluster, client: WireCluster) -> None:
-        new = cluster.leader("orders", 0)
-        old = 3 - new
-        cluster.brokers[new].kill()
-        await cluster.settled(old)
-        connection = await at(client, old)
-        assert await produce_one(connection) is ErrorCode.NONE
-        with unheard(cluster, old):
-            await rejoin(cluster, new)
-            assert await produce_one(await at(client, new)) is ErrorCode.NONE
-            assert await fetch(connection, 1) == (ErrorCode.NONE, 1), "it has heard of it: the test shows nothing"
+        async with replaced(cluster, client) as (connection, new):
             for _ in range(3):
                 assert await fetch(connection, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
                 await client.world.clock.sleep(0.1)
@@ -241,19 +250,11 @@ def test_a_replaced_leader_that_lags_does_not_call_an_offset_to_delete_to_beyond
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     async def work(cluster: BrokerCluster, client: WireCluster) -> None:
-        new = cluster.leader("orders", 0)
-        old = 3 - new
-        cluster.brokers[new].kill()
-        await cluster.settled(old)
-        connection = await at(client, old)
-        assert await produce_one(connection) is ErrorCode.NONE
-        assert await delete(connection, 7) is ErrorCode.OFFSET_OUT_OF_RANGE
-        with unheard(cluster, old):
-            await rejoin(cluster, new)
-            assert await produce_one(await at(client, new)) is ErrorCode.NONE
-            assert await fetch(connection, 1) == (ErrorCode.NONE, 1), "it has heard of it: the test shows nothing"
+        async with replaced(cluster, client) as (connection, new):
             assert await delete(connection, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert await delete(await at(client, new), 2) is ErrorCode.NONE
+        connection = await at(client, new)
+        assert await delete(connection, 2) is ErrorCode.NONE
+        assert await delete(connection, 7) is ErrorCode.OFFSET_OUT_OF_RANGE
 
     on_one_partition(10, 2, work)
 
