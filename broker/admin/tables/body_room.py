@@ -1,4 +1,4 @@
-"""Counts the bytes of the bodies that a broker's REST API has in memory."""
+"""Counts the bytes of the bodies that a broker's REST API has in memory: of requests, or of answers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Final
 from gnomon.broker.admin.refusal import RETRY_SOON, AdminRefused
 
 BODIES_BYTES_MAX: Final = 64 << 20
-"""The bodies of all requests under way together."""
+"""All bodies of a room together."""
 
 
 class BodyRoom:
-    """The room for bodies."""
+    """The room for some bodies."""
 
-    def __init__(self) -> None:
-        """No body is in memory."""
+    def __init__(self, bodies: str) -> None:
+        """No body is in memory; `bodies` names those that are counted here, in a refusal."""
+        self._bodies = bodies
         self._bytes = 0
 
     @contextmanager
@@ -32,7 +33,7 @@ class BodyRoom:
             if self._bytes > BODIES_BYTES_MAX:
                 raise AdminRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
-                    f"the bodies of requests take {self._bytes} bytes, {BODIES_BYTES_MAX} are allowed: try again",
+                    f"{self._bodies} are {self._bytes} bytes, {BODIES_BYTES_MAX} are allowed: try again",
                     {**RETRY_SOON, "Connection": "close"},
                 )
 

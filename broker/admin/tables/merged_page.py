@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+FOUND_KEY_BYTES: Final = 150
+"""The memory of a found key beside its bytes and those of its entry."""
 
 
 class FoundKey(NamedTuple):
@@ -69,3 +72,8 @@ class MergedPage:
     def after(self) -> bytes | None:
         """The next page begins after this key; None for the last page."""
         return self._reach
+
+    @property
+    def size_bytes(self) -> int:
+        """About its memory."""
+        return sum(FOUND_KEY_BYTES + len(entry.key) + len(entry.packed) for entry in self.entries)

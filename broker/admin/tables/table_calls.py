@@ -27,6 +27,8 @@ from gnomon.log.topic import Topic
 from gnomon.wire.kafka.partitioner import partition_of
 
 READ_BACK_SECONDS: Final = 1.0
+OPERATION_BYTES: Final = 300
+"""The memory of an operation and its answer beside their keys, values and entries."""
 
 
 class WrittenKey(NamedTuple):
@@ -49,6 +51,13 @@ class DoneTransaction(NamedTuple):
     operations: Sequence[KeyOperation]
     """The operations of the branch that was done."""
     answers: Sequence[Any]
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory of all operations and their answers."""
+        read = sum(len(answer) for answer in self.answers if isinstance(answer, bytes))
+        written = sum(len(each.value) for each in self.operations if isinstance(each, PutKey))
+        return read + written + sum(OPERATION_BYTES + len(each.key) for each in self.operations)
 
 
 class TableCalls:

@@ -3,6 +3,7 @@
 1. A request is checked in this order: topic's name and key, authorization, parameters and conditions, the topic, body.
    A refusal before the fourth reveals nothing about the topic.
 2. Nothing is written for a refused request. A write without an answer of its leader is answered with 504.
+3. The bodies of all requests have a bounded memory together, and so have all answers: slow clients do not use it up.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gnomon.broker.admin.names import full_name
 from gnomon.broker.admin.refusal import RETRY_SOON, AdminRefused
 from gnomon.broker.admin.session import session_of
 from gnomon.broker.admin.tables.body_room import BodyRoom
+from gnomon.broker.admin.tables.held_answer import HeldAnswer
 from gnomon.broker.admin.tables.key_condition import KeyCondition, parse_condition
 from gnomon.broker.admin.tables.kv_route import KvRoute, raw_path
 from gnomon.broker.admin.tables.table_answers import (
@@ -69,6 +71,8 @@ VALUE_BYTES_MAX: Final = HEADS.of_method("table_write").bytes_max - (8 << 10)
 WATCHED_PARTITIONS_MAX: Final = 1_000
 """The partitions that all watches of one broker follow."""
 WATCH_AHEAD_EVENTS: Final = 1
+LISTED_BYTES: Final = 1 << 10
+"""About the memory of a table, or of a partition, in a list."""
 NO_CACHE: Final[Mapping[str, str]] = {"Cache-Control": "no-cache"}
 """A cache asks again before it answers: reads are as new as their requests."""
 _WRITES: Final = (Operation.WRITE, Operation.READ)
@@ -92,7 +96,8 @@ class TableRoutes:
         self._access = access
         self._clock = clock
         self._list_of_tables = TableList(topics, placement, clients, clock)
-        self._bodies = BodyRoom()
+        self._bodies = BodyRoom("the bodies of requests")
+        self._answers = BodyRoom("the answers that clients have not taken")
         self._watched_partitions = 0
 
     def routes(self) -> list[Route]:
@@ -112,7 +117,8 @@ class TableRoutes:
             return self._access.allows(AdminRoute.LIST_TABLES, session, Operation.DESCRIBE, topic(name))
 
         tables, after = await self._list_of_tables.page(query, visible)
-        return self._in_pieces(list_pieces(tables, after))
+        listed = sum(1 + len(table["partitions"]) for table in tables)
+        return self._in_pieces(list_pieces(tables, after), listed * LISTED_BYTES)
 
     # --- one key ------------------------------------------------------------------------------------------------
 
@@ -137,7 +143,8 @@ class TableRoutes:
         headers = {**entry_headers(entry, partition), **age, **NO_CACHE}
         if condition.has(entry):
             return Response(None, HTTPStatus.NOT_MODIFIED, headers)
-        return Response(entry.value, HTTPStatus.OK, headers, "application/octet-stream")
+        answer = Response(entry.value, HTTPStatus.OK, headers, "application/octet-stream")
+        return HeldAnswer(answer, len(entry.value), self._answers)
 
     async def _put(self, request: Request, path: TablePath) -> Response:
         self._check(AdminRoute.PUT_KEY, request, path.topic, *_WRITES)
@@ -186,7 +193,7 @@ class TableRoutes:
         table = await self._table(name, stale=query.stale)
         page = await TableCalls(self._clients, table).scan(query)
         following = None if page.after is None else query.next_path(name, page.after)
-        return self._in_pieces(page_pieces(page, following, keys_only=query.keys_only))
+        return self._in_pieces(page_pieces(page, following, keys_only=query.keys_only), page.size_bytes)
 
     async def _transact(self, request: Request, name: str) -> Response:
         self._check(AdminRoute.TRANSACT, request, name, *_WRITES)
@@ -201,16 +208,17 @@ class TableRoutes:
             await self._clock.sleep(PAUSE_SECONDS)
             done = await TableCalls(self._clients, table).transact(body)
         pieces = transaction_pieces(done.operations, done.answers, done.partition, succeeded=done.succeeded)
-        return self._in_pieces(pieces)
+        return self._in_pieces(pieces, done.size_bytes)
 
-    def _in_pieces(self, pieces: Iterator[bytes]) -> Response:
-        """An answer whose making holds up nobody."""
+    def _in_pieces(self, pieces: Iterator[bytes], size_bytes: int) -> Response:
+        """An answer whose making holds up nobody; `size_bytes` is the memory of what it is made from."""
 
         async def following() -> AsyncIterator[bytes]:
             async for piece in paced(pieces, 1, self._clock):
                 yield piece
 
-        return StreamingResponse(following(), headers=NO_CACHE, media_type="application/json")
+        answer = StreamingResponse(following(), headers=NO_CACHE, media_type="application/json")
+        return HeldAnswer(answer, size_bytes, self._answers)
 
     async def _watch(self, name: str, query: WatchQuery) -> Response:
         table = await self._table(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -49,7 +49,8 @@ async def raw_ask(app: Any, scope: Any, body: bytes = b"") -> RawAnswer:
 class OpenAnswer:
     """An answer that is read while it is sent; `line` waits for the next line."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: bytes) -> None:
+        self._body: bytes | None = body
         self.sent, self._taken = trio.open_memory_channel[Any](0)
         self.gone = trio.Event()
         self.taking = True
@@ -60,11 +61,20 @@ class OpenAnswer:
         self._buffer = b""
 
     async def receive(self) -> Any:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
-        await self.sent.send(message)
+        with suppress(trio.BrokenResourceError):  # a server drops what it cannot send any more
+            await self.sent.send(message)
+
+    def go(self) -> None:
+        """The client goes."""
+        self.gone.set()
+        self._taken.close()
 
     async def head(self) -> int:
         """Waits for the status."""
@@ -83,9 +93,9 @@ class OpenAnswer:
 
 
 @asynccontextmanager
-async def open_answer(app: Any, scope: Any) -> AsyncIterator[OpenAnswer]:
+async def open_answer(app: Any, scope: Any, body: bytes = b"") -> AsyncIterator[OpenAnswer]:
     """An answer whose client goes at the end of the block; the application must have ended soon after."""
-    answer = OpenAnswer()
+    answer = OpenAnswer(body)
 
     async def serve() -> None:
         await app(scope, answer.receive, answer.send)
@@ -96,7 +106,7 @@ async def open_answer(app: Any, scope: Any) -> AsyncIterator[OpenAnswer]:
         try:
             yield answer
         finally:
-            answer.gone.set()
+            answer.go()
             with trio.fail_after(math.inf):
                 await answer.ended.wait()
             nursery.cancel_scope.cancel()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 import trio
-from raw_requests import raw_ask, raw_scope
+from raw_requests import open_answer, raw_ask, raw_scope
 
 from gnomon.broker.admin.tables import body_room, table_routes
 from gnomon.broker.authorization.operation import Operation, ResourceType
@@ -157,6 +158,38 @@ def test_bodies_take_a_bounded_memory_together(beside_table: Run, monkeypatch: p
             refused = await admin.ask("PUT", COLOUR, content=b"x" * 1_001)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
             assert (await admin.ask("PUT", COLOUR, content=b"x" * 1_000)).status_code == 204
+
+    beside_table(scenario)
+
+
+READS = [
+    ("GET", b"/kv/v1/settings/colour", b"", b""),
+    ("GET", b"/kv/v1/settings/colour", b"stale=true", b""),
+    ("GET", b"/kv/v1/settings", b"", b""),
+    ("POST", b"/kv/v1/settings", b"", b'{"then": [["get", "Y29sb3Vy"]]}'),
+    ("GET", b"/kv/v1", b"", b""),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "query", "body"), READS)
+def test_answers_that_slow_clients_do_not_take_have_a_bounded_memory_together(
+    beside_table: Run, monkeypatch: pytest.MonkeyPatch, method: str, path: bytes, query: bytes, body: bytes
+) -> None:
+    monkeypatch.setattr(body_room, "BODIES_BYTES_MAX", 5_000)
+    scope = raw_scope(method, path, query, [(b"content-type", b"application/json")])
+
+    async def scenario(admin: Any) -> None:
+        assert (await admin.ask("PUT", COLOUR, content=b"x" * 2_000)).status_code == 204
+        async with AsyncExitStack() as slow:
+            for _ in range(2):
+                answer = await slow.enter_async_context(open_answer(admin.app, scope, body))
+                assert await answer.head() == 200
+            refused = await raw_ask(admin.app, scope, body)
+            assert (refused.status, refused.headers[b"retry-after"]) == (503, b"1")
+            assert b"the answers that clients have not taken are" in refused.body
+            assert (await admin.ask("PUT", COLOUR, content=b"x" * 2_000)).status_code == 204
+            assert (await raw_ask(admin.app, raw_scope("GET", b"/livez"))).status == 200
+        assert (await raw_ask(admin.app, scope, body)).status == 200
 
     beside_table(scenario)
 
