@@ -312,7 +312,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
             clock,
             tasks,
         ).methods(),
-        TableMethods(access, targets, shadow_reads, clock, tasks).methods(),
+        TableMethods(access, targets, shadow_reads, placement.lease_lives, clock, tasks).methods(),
         TableAdminMethods(access, targets, topics, clock, tasks).methods(),
         broker.receiver.methods(access),
     )

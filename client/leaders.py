@@ -2,7 +2,8 @@
 
 1. There is at most one connection to each address of a broker, for all consumers.
 2. The client learns the leaders of a topic from the first broker that answers. It asks the brokers to which it has a
-   connection, and after them the configured addresses.
+   connection, and after them the configured addresses. A broker whose lease may be over may name itself although
+   another one leads: its answer counts only if no other broker gives one.
 3. A call ends with BrokerUnreachable once no broker at all has answered for REACH_SECONDS. As long as one of them
    answers, the call is retried for TRY_SECONDS: another broker may have to become the leader first.
 4. A call to a leader also ends with BrokerUnreachable if another broker still names that leader after LEADER_SECONDS,
@@ -34,6 +35,8 @@ REACH_SECONDS = 5.0
 LEADER_SECONDS = 10.0
 """The time for which a leader is tried that does not answer: a dead one loses its partitions before that, with its
 lease (`broker.lease_seconds`, 6 by default). Larger than REACH_SECONDS."""
+LOOKED_UP_FIELDS = 2
+"""The fields of a sure answer to `lookup`: the topic's id and the leaders. Another answer has the reason as a third."""
 RETRIABLE = (Unreachable, Retriable)
 """Errors after which a call may succeed later, or at another broker."""
 
@@ -97,11 +100,12 @@ class Leaders:
 
     async def look_up_topic(self, topic: str) -> tuple[str, list[Address | None]]:
         """The id of a topic, which a topic that is created again has not, and `look_up`; raises as it does."""
-        topic_id, leaders = await self.ask_any("lookup", topic)
+        topic_id, leaders, *_ = await self.ask_any("lookup", topic, is_sure=_is_sure)
         return topic_id, [None if leader is None else (leader[0], leader[1]) for leader in leaders]
 
-    async def ask_any(self, method: str, *args: Any) -> Any:
-        """The answer of the first broker that gives one; raises as `look_up`."""
+    async def ask_any(self, method: str, *args: Any, is_sure: Callable[[Any], bool] = lambda answer: True) -> Any:
+        """The answer of the first broker that gives one, and is sure of it if any of them is; raises as `look_up`."""
+        unsure: Any = None
         refusal: Retriable | None = None
         reasons: list[str] = []
         others = (each for each in self._addresses if each not in self._connections)
@@ -114,7 +118,11 @@ class Leaders:
                 reasons.append(str(error))
             else:
                 self._silence = None
-                return answer
+                if is_sure(answer):
+                    return answer
+                unsure = unsure or answer
+        if unsure is not None:
+            return unsure
         if refusal is not None:
             self._silence = None
             raise refusal
@@ -209,3 +217,8 @@ class Leaders:
                 if clock.monotonic() + pause_seconds > began + seconds:
                     raise (error if isinstance(error, NativeError) else BrokerUnreachable(str(error))) from None
             await clock.sleep(pause_seconds)
+
+
+def _is_sure(answer: Sequence[Any]) -> bool:
+    """Whether the broker that has answered a look-up knows that its lease lives."""
+    return len(answer) == LOOKED_UP_FIELDS

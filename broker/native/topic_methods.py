@@ -65,7 +65,7 @@ class TopicMethods:
         }
 
     async def _lookup(self, call: Call) -> object:
-        """The id of a topic, and the native address of each partition's leader."""
+        """The id of a topic, and the native address of each partition's leader; and the reason if it may be wrong."""
         (name,) = checked(call.args, str)
         self._access.question(NativeMethod.LOOKUP, call.peer).check(Operation.DESCRIBE, topic(name))
         await self._records.find(name)
@@ -74,7 +74,8 @@ class TopicMethods:
         for number in self._placement.leaders(found, found.partitions):
             leader = self._placement.broker(number)
             leaders.append(None if leader is None else list(leader.native))
-        return [found.id.hex, leaders]
+        problem = self._placement.lease_problem()
+        return [found.id.hex, leaders] if problem is None else [found.id.hex, leaders, problem]
 
     def _topic(self, call: Call) -> None:
         """The source of a shadow; and number, start and end of each partition that is open here."""

@@ -5,11 +5,13 @@
 2. A read is answered with a state that is as new as the call, unless the caller takes an older one.
 3. A transaction that was done before, whose answer the leader has no more, is answered from its batch in the log. Only
    the answers of its reads are lost then.
+4. Where nothing changes while the broker's lease may be over, a watch ends: another broker may lead, and have changes.
+   Its client begins again, here if nobody else leads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, Final
@@ -39,6 +41,7 @@ from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.unpacking.batch_client import BrokerItself
 from gnomon.broker.tables.hosted_table import HostedTable
 from gnomon.broker.tables.table_log import LogUnreadable
+from gnomon.broker.tables.table_reads import NOT_CONFIRMED
 from gnomon.broker.tables.table_state import TableState
 from gnomon.broker.tables.transaction import Transaction
 from gnomon.broker.tables.watches.table_watches import KeyWatch
@@ -79,11 +82,18 @@ class TableMethods:
     """The methods on tables."""
 
     def __init__(
-        self, access: NativeAccess, targets: WriteTargets, shadows: ShadowReads, clock: Clock, tasks: Tasks
+        self,
+        access: NativeAccess,
+        targets: WriteTargets,
+        shadows: ShadowReads,
+        lease_lives: Callable[[], bool],
+        clock: Clock,
+        tasks: Tasks,
     ) -> None:
         self._access = access
         self._targets = targets
         self._shadows = shadows
+        self._lease_lives = lease_lives
         self._clock = clock
         self._tasks = tasks
         self._paced_tasks = PacedTasks(tasks, WATCHES_PER_TURN, clock)
@@ -183,7 +193,7 @@ class TableMethods:
         place, prefix, revision = watch_args(call.args)
         self._check_read(NativeMethod.TABLE_WATCH, call, place)
         _, table = hosted_table(self._targets, place)
-        await self._confirm_reach(table, revision)
+        await _confirm_reach(table, revision)
         watch = KeyWatch(prefix, revision)
         table.watches.add(watch)
         try:
@@ -210,36 +220,11 @@ class TableMethods:
                 continue
             if watch.is_over or not table.has_log:
                 raise NotLeader("another broker leads the partition from now on")
-            await table.watches.wait(watch, PROGRESS_SECONDS)
+            if await table.watches.wait(watch, PROGRESS_SECONDS) and not self._lease_lives():
+                raise NotLeader(NOT_CONFIRMED)
             if watch.position > sent:
                 sent = watch.position
                 call.item([sent, []])
-
-    async def _confirm_reach(self, table: HostedTable, revision: int) -> None:
-        """Checks that a watch does not begin beyond the next revision.
-
-        Raises:
-            InvalidCall: it does.
-            Unavailable: the table is not loaded, or this broker does not know whether it leads.
-        """
-        answered = trio.Event()
-        found: list[int] = []
-        reasons: list[str] = []
-
-        def look(state: TableState) -> None:
-            found.append(state.applied)
-            answered.set()
-
-        def refuse(reason: str) -> None:
-            reasons.append(reason)
-            answered.set()
-
-        table.reads.read(look, refuse)
-        await answered.wait()
-        if reasons:
-            raise Unavailable(reasons[0])
-        if revision > found[0]:
-            raise InvalidCall(f"revision {revision} is in the future: the next one is {found[0]}")
 
     def _check_read(self, method: NativeMethod, call: Call, place: TablePlace) -> None:
         self._access.question(method, call.peer).check(Operation.READ, topic(place.topic))
@@ -254,6 +239,43 @@ class TableMethods:
             return
         _, table = hosted_table(self._targets, place)
         table.reads.read(look, refuse, stale=stale)
+
+
+async def _confirm_reach(table: HostedTable, revision: int) -> None:
+    """Checks that a watch does not begin beyond the next revision.
+
+    Raises:
+        InvalidCall: it does.
+        Unavailable: the table is not loaded, or this broker knows of no such revision and may not lead any more.
+    """
+    try:
+        following = await _next_revision(table, stale=False)
+    except Unavailable:
+        if revision > await _next_revision(table, stale=True):
+            raise
+    else:
+        if revision > following:
+            raise InvalidCall(f"revision {revision} is in the future: the next one is {following}")
+
+
+async def _next_revision(table: HostedTable, *, stale: bool) -> Offset:
+    answered = trio.Event()
+    found: list[Offset] = []
+    reasons: list[str] = []
+
+    def look(state: TableState) -> None:
+        found.append(state.applied)
+        answered.set()
+
+    def refuse(reason: str) -> None:
+        reasons.append(reason)
+        answered.set()
+
+    table.reads.read(look, refuse, stale=stale)
+    await answered.wait()
+    if reasons:
+        raise Unavailable(reasons[0])
+    return found[0]
 
 
 async def _read(table: HostedTable, watch: KeyWatch) -> Sequence[BatchSpan]:

@@ -185,17 +185,23 @@ class TableWatches:
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
-    async def wait(self, watch: KeyWatch, seconds: float) -> None:
-        """Waits until there may be changes for a watch, or for so long, and moves it beyond those of others' keys."""
+    async def wait(self, watch: KeyWatch, seconds: float) -> bool:
+        """Waits until there may be changes for a watch, or for so long, and moves it beyond those of others' keys.
+
+        Returns:
+            Whether there was no change of any key all the time.
+        """
         if watch.position < self._seen_to:  # some were looked up before it waits
             await trio.lowlevel.checkpoint()
-            return
+            return False
+        before = watch.position
         watch.waits = True
-        with trio.move_on_after(seconds):
+        with trio.move_on_after(seconds) as waiting:
             await watch.signal.wait()
         if watch.waits:
             watch.waits = False
             watch.position = max(watch.position, self._seen_to)
+        return waiting.cancelled_caught and watch.position == before
 
     def wake(self) -> None:
         """Wakes all watches: the log may have more than was applied."""

@@ -30,9 +30,10 @@ class TableOnCluster:
         return self.cluster.leader("settings", 0)
 
     @asynccontextmanager
-    async def client(self, name: str = "") -> AsyncIterator[NativeClient]:
-        """A native client that knows both brokers."""
-        addresses = ",".join(f"broker-{number}:{NATIVE_PORT}" for number in self.cluster.brokers)
+    async def client(self, name: str = "", first: int = 1) -> AsyncIterator[NativeClient]:
+        """A native client that knows both brokers, and asks `first` before the other one."""
+        numbers = sorted(self.cluster.brokers, key=lambda number: number != first)
+        addresses = ",".join(f"broker-{number}:{NATIVE_PORT}" for number in numbers)
         async with connect(addresses, world=self.wire.world, name=name) as client:
             yield client
 

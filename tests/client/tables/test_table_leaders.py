@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from gnomon.broker.native.tables.table_methods import PROGRESS_SECONDS
 from gnomon.client.errors import CompareFailed, Unavailable
 from gnomon.client.tables.table import Table
 
@@ -103,6 +104,60 @@ def test_a_leader_that_was_replaced_shows_old_values_to_stale_reads_alone() -> N
             await other.put(b"a", b"new")
             assert await value_of(table, b"a", stale=True) == b"old"
             assert await value_of(table, b"a") == b"new"
+
+    with_table_on_cluster(scenario)
+
+
+def test_a_client_that_asks_the_replaced_leader_first_finds_the_next_one() -> None:
+    async def scenario(on: TableOnCluster) -> None:
+        old = on.leader
+        async with on.client(first=old) as client:
+            table = client.table("settings")
+            await table.put(b"a", b"old")
+            await replaced(on)
+            began = trio.current_time()
+            assert await value_of(table, b"a") == b"old"
+            assert trio.current_time() - began < 2 * ANSWERED_SECONDS
+            assert on.cluster.leader_by(old, "settings", 0) == old, "the first one does not know it"
+
+    with_table_on_cluster(scenario)
+
+
+def test_a_watch_at_a_replaced_leader_goes_on_at_the_next_one_though_nobody_uses_the_first() -> None:
+    async def scenario(on: TableOnCluster) -> None:
+        old = on.leader
+        async with (
+            on.client("before", first=old) as before,
+            on.client("after", first=3 - old) as after,
+            before.table("settings").watch() as watch,
+        ):
+            await trio.sleep(1)
+            await replaced(on)
+            for value in (b"1", b"2"):
+                await after.table("settings").put(b"a", value)
+            with trio.fail_after(PROGRESS_SECONDS + 2 * ANSWERED_SECONDS):
+                assert [(await watch.__anext__()).value for _ in range(2)] == [b"1", b"2"]
+
+    with_table_on_cluster(scenario)
+
+
+def test_a_watch_goes_on_while_no_broker_knows_whether_it_leads() -> None:
+    async def scenario(on: TableOnCluster) -> None:
+        async with on.client("watch") as watching, on.client("write") as writing:
+            table = writing.table("settings")
+            await table.put(b"a", b"0")
+            async with watching.table("settings").watch(initial=False, revision=1) as watch:
+                await trio.sleep(1)
+                on.cut_off(*on.cluster.brokers)
+                for value in (b"1", b"2", b"3"):
+                    await trio.sleep(60)
+                    await table.put(b"a", value)
+                    with trio.fail_after(2 * ANSWERED_SECONDS):
+                        assert (await watch.__anext__()).value == value
+                on.bring_back()
+                await trio.sleep(20)
+                await table.put(b"a", b"4")
+                assert (await watch.__anext__()).value == b"4"
 
     with_table_on_cluster(scenario)
 

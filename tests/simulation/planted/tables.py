@@ -9,10 +9,11 @@ import pytest
 from table_scenario import TABLES, TABLES_UNHEARD
 
 from gnomon.broker.kafka import configs
+from gnomon.broker.placement.placement import Placement
 from gnomon.broker.tables.recent_operations import RecentOperations
 from gnomon.broker.tables.table_reads import TableReads
 from gnomon.broker.tables.table_state import TableState
-from gnomon.broker.tables.watches.table_watches import KeyWatch
+from gnomon.broker.tables.watches.table_watches import KeyWatch, TableWatches
 from gnomon.client.tables.table_partition import TablePartition
 from gnomon.log.tables.changes import KeyPlacement
 from gnomon.log.tables.key_entry import KeyEntry
@@ -210,3 +211,27 @@ def one_behind(patch: pytest.MonkeyPatch) -> None:
 def passed_over(patch: pytest.MonkeyPatch) -> None:
     found = KeyWatch.found
     patch.setattr(KeyWatch, "found", lambda watch, base_offset: found(watch, base_offset + 1))
+
+
+@planted(
+    "a look-up at a broker whose lease may be over counts as any other",
+    breaks="client.leaders 2",
+    found_by="tests/client/tables/test_table_leaders.py",
+)
+def believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Placement, "lease_problem", lambda placement: None)
+
+
+@planted(
+    "a watch waits at a broker whose lease may be over",
+    breaks="broker.native.tables.table_methods 4",
+    found_by="tests/client/tables/test_table_leaders.py",
+)
+def waits_for_ever(patch: pytest.MonkeyPatch) -> None:
+    wait = TableWatches.wait
+
+    async def never_idle(watches: TableWatches, watch: KeyWatch, seconds: float) -> bool:
+        await wait(watches, watch, seconds)
+        return False
+
+    patch.setattr(TableWatches, "wait", never_idle)
