@@ -71,6 +71,16 @@ def play(
     simulate_broker(run, kafka=kafka, **settings)
 
 
+def writing(scenario: Callable[[EmbeddedBroker, NativeClient], Awaitable[None]]) -> None:
+    """Runs a scenario with an empty topic `orders` and a native client."""
+
+    async def run(broker: EmbeddedBroker, kafka: BrokerClient, client: NativeClient) -> None:
+        await kafka.create_topic("orders")
+        await scenario(broker, client)
+
+    play(run)
+
+
 def start_of(broker: EmbeddedBroker) -> int:
     """The start of the log of `orders`, whose partition is open."""
     node = broker.serving.broker
