@@ -95,6 +95,8 @@ class PartitionSettings:
     """Whether the headers of records may have terms."""
 
 
+BEHIND_REFUSED = "a batch of this producer was refused before this one: repeat both in their order"
+
 Append = tuple[Sequence[bytes | memoryview], Offset, int]
 """A batch to write: the entry's payload, its base offset, and its log append time in milliseconds (-1 if the records
 keep the producer's timestamps). A plain tuple, since one is made per batch."""
@@ -217,14 +219,9 @@ class PartitionLog:
         """
         settings = self.settings
         batch = check_produced(view, settings.batch_bytes_max)
-        if batch.producer_id >= 0:
-            verdict = self.producers.check(
-                batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence
-            )
-            if verdict is not None:
-                if isinstance(verdict, Duplicate):
-                    return verdict
-                raise BatchRejected(verdict, _sequence_text(verdict, batch))
+        repeat = self._first_copy(batch, now_ms, is_native=terms is not None)
+        if repeat is not None:
+            return repeat
         if self.refusal is not None:
             raise BatchRejected(ErrorCode.POLICY_VIOLATION, self.refusal)
         transaction_id = None
@@ -277,6 +274,23 @@ class PartitionLog:
         if self.view is not None:
             self.view.give_out(changes, base_offset, append_time_ms)
         return (header, prefix, view[PREFIX_BYTES:]), base_offset, append_time_ms
+
+    def _first_copy(self, batch: BatchHeader, now_ms: int, *, is_native: bool) -> Duplicate | None:
+        """The place of a batch that is in the log already; None for one to append.
+
+        Raises:
+            BatchRejected: the batch is not the next one of its producer.
+        """
+        if batch.producer_id < 0:
+            return None
+        producer_id, epoch, first = batch.producer_id, batch.producer_epoch, batch.base_sequence
+        verdict = self.producers.check(producer_id, epoch, first, batch.last_sequence)
+        if verdict is None or isinstance(verdict, Duplicate):
+            return verdict
+        is_gap = verdict is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_native
+        if is_gap and self.producers.awaited.explains(producer_id, epoch, first, now_ms):
+            raise BatchRejected(ErrorCode.NOT_LEADER_OR_FOLLOWER, BEHIND_REFUSED)
+        raise BatchRejected(verdict, _sequence_text(verdict, batch))
 
     @property
     def sn(self) -> SN:

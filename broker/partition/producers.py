@@ -13,6 +13,9 @@
    old one: a late copy of the refused batch may still arrive over an earlier connection.
 7. The state of a producer is kept for a fixed wall time after its last batch, and is dropped at the next roll or
    retention check.
+8. A batch of a Kafka producer that is out of order because this broker refused one before it a moment ago is refused
+   like that one, so that its client repeats both. For a gap librdkafka begins a new epoch, in which it also repeats
+   batches that may be in the log: a repeat is not recognised then.
 """
 
 from __future__ import annotations
@@ -64,6 +67,8 @@ def _comes_before(first: int, other: int) -> bool:
     return 0 < (other - first) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2
 
 
+REPEATED_MS = 120_000
+"""A client repeats a refused batch for about this time: `delivery.timeout.ms` of Kafka's producers."""
 PRODUCERS_AWAITED_MAX = 10_000
 """Maximum per partition; beyond it the oldest are forgotten, and their batches can be overtaken again."""
 
@@ -111,6 +116,13 @@ class AwaitedBatches:
         """Whether a batch comes too early, because another one of its epoch is awaited."""
         awaited = self._batches.get(producer_id)
         return awaited is not None and awaited[0] == epoch and awaited[1] != first
+
+    def explains(self, producer_id: int, epoch: int, first: int, now_ms: int) -> bool:
+        """Whether a batch is out of order because one before it was refused here, which its client repeats."""
+        awaited = self._batches.get(producer_id)
+        if awaited is None or awaited[0] != epoch or now_ms - awaited[2] >= REPEATED_MS:
+            return False
+        return _comes_before(awaited[1], first)
 
     def appended(self, producer_id: int) -> None:
         """The producer has continued: no batch of it is awaited."""

@@ -319,7 +319,7 @@ def test_a_batch_does_not_overtake_one_that_was_refused_for_too_few_copies() -> 
         first, second = (_batch(producer_id=producer, producer_epoch=0, base_sequence=number) for number in range(2))
         assert (await client.produce("t", first)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert await client.alter_configs(2, "t", ("min.insync.replicas", 0, "1")) == (0, None)
-        assert (await client.produce("t", second)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await client.produce("t", second)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert [(await client.produce("t", one)).base_offset for one in (first, second)] == [0, 1]
 
     simulate_broker(scenario)

@@ -8,8 +8,9 @@ import pytest
 from stored_log import NOW, Ledger, batch_of, new_log
 
 from gnomon.broker.partition import log as partition_log
+from gnomon.broker.partition.conditions.terms import Terms
 from gnomon.broker.partition.log import PartitionSettings
-from gnomon.broker.partition.producers import Duplicate
+from gnomon.broker.partition.producers import REPEATED_MS, Duplicate
 from gnomon.log.entry import Offset
 from gnomon.wire.kafka.batch import BatchRejected
 from gnomon.wire.kafka.errors import ErrorCode
@@ -187,3 +188,41 @@ def test_a_producer_expires_by_the_time_of_its_last_append() -> None:  # produce
     log.append(batch_of(producer=9, sequence=1), NOW + 5, 1)
     assert log.producers.expire(NOW + 5) == 0
     assert log.producers.expire(NOW + 6) == 1
+
+
+def test_a_batch_behind_a_refused_one_is_to_be_repeated_with_it() -> None:  # producers 8
+    log = new_log()
+    first, second, third = (batch_of(producer=9, sequence=sequence) for sequence in range(3))
+    log.append(first, NOW, 0)  # its answer is lost, and its repeat is refused, as the next one is
+    for sequence in (0, 1):
+        log.producers.awaited.refused(9, 0, sequence, NOW)
+    with pytest.raises(BatchRejected, match="repeat both in their order") as behind:
+        log.append(third, NOW + REPEATED_MS - 1, 1)
+    assert behind.value.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert log.append(first, NOW, 1) == Duplicate(Offset(0), Offset(1), NOW)
+    for number, batch in enumerate((second, third), 1):
+        assert not isinstance(log.append(batch, NOW, number), Duplicate)
+    assert log.next_offset == 3
+
+
+@pytest.mark.parametrize(
+    ("refused", "now_ms", "terms"),
+    [
+        ((9, 0, 5), NOW, None),
+        ((9, 0, 6), NOW, None),
+        ((9, 1, 1), NOW, None),
+        ((8, 0, 1), NOW, None),
+        ((9, 0, 1), NOW + REPEATED_MS, None),
+        ((9, 0, 1), NOW, Terms()),
+    ],
+    ids=["itself", "a later one", "of another epoch", "of another producer", "long ago", "by a native client"],
+)
+def test_a_gap_that_no_refusal_explains_is_called_one(
+    refused: tuple[int, int, int], now_ms: int, terms: Terms | None
+) -> None:  # producers 3, 8
+    log = new_log()
+    log.append(batch_of(producer=9), NOW, 0)
+    log.producers.awaited.refused(*refused, NOW)
+    with pytest.raises(BatchRejected) as gap:
+        log.append(batch_of(producer=9, sequence=5), now_ms, 1, terms)
+    assert gap.value.error_code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -146,7 +146,7 @@ def test_a_long_batch_whose_client_is_gone_is_refused_and_holds_up_no_other(play
         assert (await dropped.wait()).error is ErrorCode.NETWORK_EXCEPTION
         assert (await later.wait()).base_offset == Offset(0)
         following = batch_of(b"v", producer_id=7, producer_epoch=0, base_sequence=1)
-        assert (await act.send_batch(partition, following).wait()).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await act.send_batch(partition, following).wait()).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await act.send_batch(partition, long).wait()).base_offset == Offset(1)
 
     play(body)

@@ -117,6 +117,15 @@ def duplicates_appended(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Producers, "check", forgetful)
 
 
+@planted(
+    "a batch behind a refused one is called out of order",
+    breaks="broker.partition.producers 8",
+    found_by="tests/broker/partition/test_log_limits.py",
+)
+def gap_by_a_refusal(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AwaitedBatches, "explains", lambda *arguments: False)
+
+
 @planted("only four batches of a producer are remembered", breaks="broker.partition.producers 1")
 def four_batches(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(producers_module, "BATCHES_REMEMBERED", 4)
