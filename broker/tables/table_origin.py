@@ -6,6 +6,8 @@
 2. A stored table whose last batch is trimmed cannot be compared, and is not used. A snapshot is used if the log begins
    where it ends.
 3. A damaged snapshot is not used. As long as the log has all records, the table is restored from the log.
+4. The log that a shadow shows may end before the one of its source does. As long as it `grows`, nothing is discarded
+   for having applied more.
 """
 
 from __future__ import annotations
@@ -68,18 +70,22 @@ class TableOrigin:
         advice = "it is restored from its snapshot and its log"
         self._logger.warning("table_discarded", reason=reason, next=advice)
 
-    async def begin(self, log: LogBounds) -> tuple[TableState, DiskEngine | None]:
+    async def begin(self, log: LogBounds, *, grows: bool = False) -> tuple[TableState, DiskEngine | None]:
         """The state to apply the log to, from `state.applied` on, and its engine if that is one on disk.
+
+        Args:
+            grows: whether the log may have more than it shows yet.
 
         Raises:
             WorldError: the store cannot be used.
             LedgerError, MetadataError: the log or the snapshot cannot be read now.
-            LogUnreadable: neither the log nor a snapshot has the records that the table lacks.
+            LogUnreadable: neither the log nor a snapshot has the records that the table lacks, or the log does not show
+                yet what was applied.
             TableTooLarge: the memory has no room for the snapshot.
         """
-        snapshot = await self._snapshot(log)
+        snapshot = await self._snapshot(log, grows=grows)
         if self._home.store is not None:
-            found = await self._found_in_store(self._home.store, log)
+            found = await self._found_in_store(self._home.store, log, grows=grows)
             if found is not None:
                 return found
         if snapshot is not None:
@@ -100,7 +106,7 @@ class TableOrigin:
 
     # --- what is used -----------------------------------------------------------------------------------------------
 
-    async def _snapshot(self, log: LogBounds) -> SnapshotRecord | None:
+    async def _snapshot(self, log: LogBounds, *, grows: bool) -> SnapshotRecord | None:
         record = await self._newest.load()
         if record is None:
             return None
@@ -109,13 +115,15 @@ class TableOrigin:
         elif record.end == log.start_offset:
             return record
         else:
-            reason = await self._why_not(record.end, record.identity, log) or ""
+            reason = await self._why_not(record.end, record.identity, log, grows=grows) or ""
         if not reason:
             return record
         self._newest.reject(reason)
         return None
 
-    async def _found_in_store(self, store: TablesStore, log: LogBounds) -> tuple[TableState, DiskEngine] | None:
+    async def _found_in_store(
+        self, store: TablesStore, log: LogBounds, *, grows: bool
+    ) -> tuple[TableState, DiskEngine] | None:
         """The stored table, if it is a prefix of the log."""
         home = self._home
         if self._is_damaged:
@@ -125,22 +133,25 @@ class TableOrigin:
         if stored is None:
             return None
         position = stored.position
-        reason = await self._why_not(position.applied, position.record, log)
+        reason = await self._why_not(position.applied, position.record, log, grows=grows)
         if reason is not None:
             self._tell_discarded(reason)
             return None
         self._logger.debug("table_found_in_store", applied=position.applied)
         return _state_of(stored, position.applied), stored.engine
 
-    async def _why_not(self, end: Offset, identity: bytes | None, log: LogBounds) -> str | None:
+    async def _why_not(self, end: Offset, identity: bytes | None, log: LogBounds, *, grows: bool) -> str | None:
         """The reason why what was applied up to `end` is no prefix of the log; None if it is one.
 
         Raises:
             LedgerError: the log cannot be read now.
-            LogUnreadable: the log does not have the batch before `end` now. A shadow learns late of a trim.
+            LogUnreadable: the log does not have the batch before `end` now. A shadow learns late of appends and trims.
         """
         if end > log.high_watermark:
-            return f"it has applied the log to offset {end}, and the log ends at {log.high_watermark}"
+            reason = f"it has applied the log to offset {end}, and the log ends at {log.high_watermark}"
+            if grows:
+                raise LogUnreadable(reason)
+            return reason
         if end <= log.start_offset and end + log.start_offset:
             return f"the log begins at offset {log.start_offset}, and has no batch before {end} to compare"
         if end:

@@ -4,6 +4,8 @@
 2. Its state, or its store, is that of the source's partition. A broker that becomes the leader takes the replica over
    and goes on from there (`taken`).
 3. It reads the log again after an error, and goes on from its state; after damage of its store it begins again.
+4. A shadow that was opened a moment ago may show less of the log than the replica's store or snapshot has: the replica
+   waits for the rest for BEHIND_SECONDS before it discards them.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from gnomon.wire.kafka.batch import BatchRejected
 from gnomon.wire.kafka.compression import UnpackedTooLarge
 
 AGAIN_SECONDS: Final = 1.0
+BEHIND_SECONDS: Final = 60.0
 
 
 class TableReplica:
@@ -52,6 +55,8 @@ class TableReplica:
         self._log = TableLog(partition, share.batch_thread)
         self._origin = TableOrigin(home, self._log, NewestSnapshot(snapshots, logger), share.clock, logger)
         self._table: LoadedTable | None = None
+        self._without_since: float | None = None
+        """Since when there is no table; None while there is one."""
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._changed = Signal()
@@ -94,7 +99,11 @@ class TableReplica:
             await self._let_go()
             table = None
         if table is None:
-            table = self._table = LoadedTable(*await self._origin.begin(log), self._log, self._share, self._logger)
+            now = self._share.clock.monotonic()
+            self._without_since = now if self._without_since is None else self._without_since
+            began = await self._origin.begin(log, grows=now - self._without_since < BEHIND_SECONDS)
+            table = self._table = LoadedTable(*began, self._log, self._share, self._logger)
+            self._without_since = None
             self._logger.debug("table_replica_begun", applied=table.state.applied)
         while table.state.applied < log.high_watermark and self.partition.log is log:
             await table.read_on(log, log.high_watermark)

@@ -52,3 +52,15 @@ def test_a_snapshot_of_another_life_of_the_log_is_rejected() -> None:  # 1
     state, _ = trio.run(origin_of(newest, b"another").begin, bounds)
     assert state.applied == 0
     assert newest.rejected == ["the log has another batch before offset 3 than the one that was applied"]
+
+
+def test_a_shadow_that_shows_less_than_a_snapshot_has_may_show_it_later() -> None:  # 4
+    newest = Newest()
+    bounds = cast("Any", SimpleNamespace(start_offset=0, high_watermark=2))
+    begin = origin_of(newest, b"identity").begin
+    with pytest.raises(LogUnreadable, match="it has applied the log to offset 3, and the log ends at 2"):
+        trio.run(lambda: begin(bounds, grows=True))
+    assert newest.rejected == []
+    state, _ = trio.run(begin, bounds)
+    assert state.applied == 0
+    assert newest.rejected == ["it has applied the log to offset 3, and the log ends at 2"]

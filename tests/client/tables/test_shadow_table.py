@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from gnomon.broker.tables import table_state
+from gnomon.broker.tables.table_replica import BEHIND_SECONDS
 from gnomon.client.client import connect
 from gnomon.client.errors import InvalidCall, NotATable
 from gnomon.client.tables.table import Table
@@ -172,3 +173,24 @@ def test_one_broker_that_leads_both_answers_for_the_shadow() -> None:
         assert await shown(wire, shadow, 29) == (await table.scan()).entries
 
     assert with_shadow("memory", scenario, brokers=1).counts["log/table_replica_begun"] == 0
+
+
+def test_a_replica_waits_for_what_its_restarted_shadow_does_not_show_yet() -> None:
+    async def scenario(cluster: BrokerCluster, wire: WireCluster, table: Table, shadow: Table) -> None:
+        await fill(table)
+        await shown(wire, shadow, 29)
+        await wire.world.clock.sleep(6)  # it is flushed
+        holder = cluster.leader("copy", 0)
+        cluster.brokers[holder].kill()
+        network = cluster.simulation.network
+        for name in (*cluster.ledgers.names, f"broker-{cluster.leader('settings', 0)}"):
+            network.block(f"broker-{holder}", name)
+            network.block(name, f"broker-{holder}")
+        cluster.start_broker(holder)
+        await wire.world.clock.sleep(BEHIND_SECONDS / 2)
+        network.heal()
+        assert [entry.value for entry in await shown(wire, shadow, 29)][1] == b"v29"
+
+    counts = with_shadow("disk", scenario).counts
+    assert counts["log/table_replica_waits"] > 0
+    assert counts["log/table_discarded"] == 0

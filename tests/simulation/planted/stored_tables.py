@@ -21,10 +21,12 @@ from gnomon.broker.tables.stored.disk_engine import DiskEngine
 from gnomon.broker.tables.stored.store_forms import TablePosition
 from gnomon.broker.tables.stored.unflushed import Unflushed
 from gnomon.broker.tables.table_log import LogUnreadable, TableLog
+from gnomon.broker.tables.table_origin import TableOrigin
 from gnomon.broker.tables.table_replica import TableReplica
 from gnomon.broker.tables.table_state import TableState
 from gnomon.client.errors import Compacted
 from gnomon.log.entry import Offset
+from gnomon.log.log_reader import LogBounds
 from gnomon.log.tables.key_entry import NEVER, numbers_of
 from gnomon.log.tables.snapshot_form import TABLES as SNAPSHOTS
 from gnomon.testing.simulation.disk.simulated_disk import DiskConditions
@@ -247,3 +249,17 @@ def part_of_a_batch(patch: pytest.MonkeyPatch) -> None:
             look(replica._table.state)
 
     patch.setattr(TableReplica, "look", whatever)
+
+
+@planted(
+    "a replica discards what its shadow does not show yet",
+    breaks="broker.tables.table_origin 4",
+    found_by="tests/client/tables/test_shadow_table.py",
+)
+def discarded_early(patch: pytest.MonkeyPatch) -> None:
+    begin = TableOrigin.begin
+
+    async def at_once(origin: TableOrigin, log: LogBounds, *, grows: bool = False) -> Any:
+        return await begin(origin, log)
+
+    patch.setattr(TableOrigin, "begin", at_once)
