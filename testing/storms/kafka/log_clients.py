@@ -14,7 +14,9 @@
 3. On a new connection a producer first repeats the last acknowledged batch of each partition, as if it had lost the
    acknowledgement. The answer has to be the same. The repeats need an `in_flight_max` of at most 4, because brokers
    keep five batches.
-4. A send is unknown until it is acknowledged. An error that is not retriable is a finding, not an outcome: a broker
+4. A producer that `drains` first waits for the other answers, as librdkafka does. None of them may be that a batch is
+   missing: librdkafka would begin a new epoch, and repeat in it also what may be in the log.
+5. A send is unknown until it is acknowledged. An error that is not retriable is a finding, not an outcome: a broker
    that refuses the sequence of the oldest batch has lost producer state.
 """
 
@@ -91,6 +93,7 @@ class SimulatedProducer:
         batch_records_max: records in one batch.
         key_of: returns the key of a record by its value.
         compression: the codec of every batch.
+        drains: whether the other answers are waited for after a failure.
     """
 
     def __init__(
@@ -104,11 +107,13 @@ class SimulatedProducer:
         batch_records_max: int = 20,
         key_of: Callable[[bytes], bytes | None] = lambda value: None,
         compression: Codec = Codec.NONE,
+        drains: bool = False,
     ) -> None:
         self.name = name
         self._cluster = cluster
         self._topic = topic
         self._histories = histories
+        self._drains = drains
         self._in_flight_max = in_flight_max
         self._batch_records_max = batch_records_max
         self._key_of = key_of
@@ -186,13 +191,29 @@ class SimulatedProducer:
                 batches = self._unsettled[len(in_flight)]
                 in_flight.append(connection.send(self._request(batches), PRODUCE_VERSION))
             if in_flight:
-                answer = await connection.wait(in_flight[0])
+                answer = await connection.wait(in_flight.popleft())
                 assert isinstance(answer, ProduceResponse)
-                self._settle(answer)
-                in_flight.popleft()
+                try:
+                    self._settle(answer)
+                except Unreachable:
+                    if self._drains:
+                        await self._drain(connection, in_flight)
+                    raise
             else:
                 self._wake = trio.Event()
                 await self._wake.wait()
+
+    async def _drain(self, connection: WireConnection, in_flight: deque[PendingResponse]) -> None:
+        """Waits for the answers behind one that was a failure; acknowledgements in them are asked for again."""
+        for pending in in_flight:
+            answer = await connection.wait(pending)
+            assert isinstance(answer, ProduceResponse)
+            for found in answer.responses[0].partition_responses:
+                if found.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    raise ProduceRefused(
+                        f"{self.name} got OUT_OF_ORDER_SEQUENCE_NUMBER for a batch behind a refused one"
+                    )
+            self._cluster.world.logger.debug("answer_drained")
 
     def _form_batches(self) -> bool:
         batches = [self._form_batch(partition) for partition, waiting in self._waiting.items() if waiting]

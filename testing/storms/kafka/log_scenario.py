@@ -136,6 +136,7 @@ class LogScenario:
                 name=name,
                 in_flight_max=stream.choice([1, 2, 5]),
                 batch_records_max=stream.choice([1, 5, 50]),
+                drains=stream.choice([False, True]),
             )
             partitions = list(histories)
             async with trio.open_nursery() as nursery:
