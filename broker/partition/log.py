@@ -219,7 +219,7 @@ class PartitionLog:
         """
         settings = self.settings
         batch = check_produced(view, settings.batch_bytes_max)
-        repeat = self._first_copy(batch, now_ms, is_native=terms is not None)
+        repeat = self._first_copy(batch, now_ms, is_native=terms is not None and not terms.of_records)
         if repeat is not None:
             return repeat
         if self.refusal is not None:
@@ -229,7 +229,7 @@ class PartitionLog:
         if settings.conditional and not is_own and (terms is None or terms.marks is None):
             marks = marks_at_once(view, batch)
             if marks is not NO_MARKS or terms is not None:
-                terms = terms or Terms()
+                terms = terms or Terms(of_records=True)
                 terms.marks = marks
         if terms is not None and terms.are_any:
             terms.judge(self.end)

@@ -325,7 +325,7 @@ class Writable(Readable):
         else:
             self._recoding = False
             if marks is not None or changes is not None:
-                terms = terms or Terms()
+                terms = terms or Terms(of_records=True)
                 terms.marks, terms.changes = marks, changes
             self._appends.wait_first(batch, callback, slot, terms)
         self._resume()

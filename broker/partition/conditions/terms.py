@@ -53,7 +53,10 @@ class TokenRefused(TermsRefused):
 class Terms:
     """The terms of one append; `sn`, `end` or `refused` is set once it is decided."""
 
-    __slots__ = ("changes", "end", "expected", "looks", "marks", "new_token", "operation", "refused", "sn", "token")
+    __slots__ = (
+        *("changes", "end", "expected", "looks", "marks", "new_token", "of_records", "operation", "refused"),
+        *("sn", "token"),
+    )
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Terms:
         *,
         looks: bool = False,
         operation: ViewOperation | None = None,
+        of_records: bool = False,
     ) -> None:
         """Terms that are not judged yet.
 
@@ -72,12 +76,14 @@ class Terms:
             new_token: a fence instead of a batch: the token of the partition from then on, empty for none.
             looks: a question for the end of the log instead of a batch.
             operation: an operation on the partition's view instead of a batch, which it makes in its turn.
+            of_records: the batch of a Kafka producer, whose only terms are in the headers of its records.
         """
         self.expected = expected
         self.token = token
         self.new_token = new_token
         self.looks = looks
         self.operation = operation
+        self.of_records = of_records
         self.changes: Any = None
         """The effect of the batch on the partition's view; None as long as it was not computed."""
         self.end: LogEnd | None = None

@@ -190,14 +190,15 @@ def test_a_producer_expires_by_the_time_of_its_last_append() -> None:  # produce
     assert log.producers.expire(NOW + 6) == 1
 
 
-def test_a_batch_behind_a_refused_one_is_to_be_repeated_with_it() -> None:  # producers 8
+@pytest.mark.parametrize("terms", [None, Terms(of_records=True)], ids=["at once", "after its records were searched"])
+def test_a_batch_behind_a_refused_one_is_to_be_repeated_with_it(terms: Terms | None) -> None:  # producers 8
     log = new_log()
     first, second, third = (batch_of(producer=9, sequence=sequence) for sequence in range(3))
     log.append(first, NOW, 0)  # its answer is lost, and its repeat is refused, as the next one is
     for sequence in (0, 1):
         log.producers.awaited.refused(9, 0, sequence, NOW)
     with pytest.raises(BatchRejected, match="repeat both in their order") as behind:
-        log.append(third, NOW + REPEATED_MS - 1, 1)
+        log.append(third, NOW + REPEATED_MS - 1, 1, terms)
     assert behind.value.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert log.append(first, NOW, 1) == Duplicate(Offset(0), Offset(1), NOW)
     for number, batch in enumerate((second, third), 1):
