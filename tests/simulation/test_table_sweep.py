@@ -6,6 +6,7 @@ from extent import swept
 from table_scenario import REACHED, RESTORED, STORED, TABLES, TABLES_OF_CLUSTER, TABLES_UNHEARD, TAKEN_OVER
 
 from gnomon.testing.simulation.faults import Fault
+from gnomon.testing.simulation.sweeps import assert_traces_repeat
 from gnomon.testing.storms.metadata.late_news import LATE
 
 
@@ -19,3 +20,7 @@ def test_no_seed_shows_a_client_a_table_that_never_was_in_a_cluster() -> None:
 
 def test_no_seed_shows_a_client_a_table_that_never_was_at_brokers_that_learn_late_of_each_other() -> None:
     swept(TABLES_UNHEARD, 3, part=0.5, often=REACHED, reaches=[LATE], rare=[STORED, RESTORED, TAKEN_OVER])
+
+
+def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
+    assert_traces_repeat("table_scenario", "TABLES_OF_CLUSTER", range(2))
